@@ -1,0 +1,57 @@
+# Two commands do everything: `make demo` and `make test`. The rest is for those who work on Holdfast.
+# Needs Python 3.11 or newer and make; everything else goes into .venv.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+export UV_PYTHON_DOWNLOADS := never
+export UV_LINK_MODE := copy
+
+.PHONY: demo test check format bench torture lock clean
+
+demo: .venv/.ready
+	@$(BIN)/python -m holdfast.demo
+
+test: .venv/.ready
+	$(BIN)/python -m pytest
+
+check: .venv/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_sizes.py
+
+format: .venv/.ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Counts are arguments: make torture KILLS=2000 CUTS=100000 CLAIM_S=600 …
+torture: .venv/.ready
+	$(BIN)/python -m tests.torture $(foreach name,KILLS CUTS FAULTS CLAIM_S WRITERS_S RACES MACHINE SEED ONLY,$(if $($(name)),$(name)=$($(name))))
+
+bench: .venv-bench/.ready
+	.venv-bench/bin/python -m bench $(ARGS)
+
+.venv/.ready: requirements/dev.txt requirements/uv.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Holdfast needs Python 3.11 or newer; none was found"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-bench/.ready: .venv/.ready requirements/bench.txt
+	$(PYTHON) -m venv .venv-bench
+	$(BIN)/uv pip install --quiet --python .venv-bench/bin/python --require-hashes -r requirements/bench.txt
+	$(BIN)/uv pip install --quiet --python .venv-bench/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The lock: exact versions with hashes, for every supported Python.
+lock: .venv/.ready
+	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements/uv.txt -
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group dev -o requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group bench --group build -o requirements/bench.txt pyproject.toml
+
+clean:
+	rm -rf .venv .venv-bench

@@ -1,0 +1,50 @@
+"""Holdfast keeps agent workflows alive: nothing done is lost, nothing is done twice.
+
+store = holdfast.open("sqlite:runs.db")
+store.save("run-1", {"messages": []}, workflow="triage")
+store.load("run-1").state
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import *  # noqa: F403 - the whole tree is public
+from holdfast.errors import __all__ as _errors
+from holdfast.model.views import (
+    Change,
+    Checkpoint,
+    CheckpointInfo,
+    Effect,
+    Entry,
+    Keep,
+    Problem,
+    Pruned,
+    Report,
+    RunInfo,
+    RunList,
+    Saved,
+    Stats,
+)
+from holdfast.opening import open  # noqa: A004 - holdfast.open is what it is called
+from holdfast.verbs.store import Claim, Store
+
+__version__ = "0.1.0"
+
+__all__ = [  # noqa: PLE0604 - the errors list themselves
+    "Change",
+    "Checkpoint",
+    "CheckpointInfo",
+    "Claim",
+    "Effect",
+    "Entry",
+    "Keep",
+    "Problem",
+    "Pruned",
+    "Report",
+    "RunInfo",
+    "RunList",
+    "Saved",
+    "Stats",
+    "Store",
+    "open",
+    *_errors,
+]

@@ -1,0 +1,56 @@
+"""Time comes in through one door, so that tests can hold it still.
+
+Two clocks are needed. Wall time dates things for people. A lease must not end because somebody set the clock, and
+must end when the machine restarts, so leases on local stores are measured by time since boot, named by the boot's id.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple, Protocol
+
+US: Final = 1_000_000
+
+
+class LeaseTime(NamedTuple):
+    """A moment for leases: comparable only within one `boot`."""
+
+    boot: str
+    us: int
+
+
+class Clock(Protocol):
+    """What the stores ask of time."""
+
+    def now_us(self) -> int:
+        """Wall time in microseconds since 1970, UTC."""
+        ...
+
+    def lease_time(self) -> LeaseTime:
+        """Time that only moves forward, shared by all processes of this machine."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def __init__(self) -> None:
+        self._boot, self._clock_id = _boot_clock()
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def lease_time(self) -> LeaseTime:
+        return LeaseTime(self._boot, time.clock_gettime_ns(self._clock_id) // 1000)
+
+
+def _boot_clock() -> tuple[str, int]:
+    """The boot's id and the clock that counts from it; wall time under the id "" where the system has neither."""
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    if boottime is not None:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return file.read().strip(), boottime
+        except OSError:  # no /proc here: fall through to wall time
+            pass
+    return "", time.CLOCK_REALTIME

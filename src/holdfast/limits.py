@@ -1,0 +1,51 @@
+"""Every limit, in one place. Exceeding one is a typed error before anything is written.
+
+Limits on writing are stricter than on reading, so nothing can be saved that cannot be loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+ID_BYTES_MAX: Final = 512
+"""Run, checkpoint, gate, owner and effect ids, lanes, workflow and node names, in UTF-8."""
+
+STATE_BYTES_MAX: Final = 64 * MIB
+"""One state, encoded and uncompressed."""
+
+STATE_READ_BYTES_MAX: Final = 2 * STATE_BYTES_MAX
+"""What a reader will expand; also the guard against crafted compression and repetition."""
+
+DEPTH_MAX: Final = 100
+"""How deep lists, dicts, tuples and sets may lie in one another. The decoder takes 1,000."""
+
+INT_BYTES_MAX: Final = 4 * KIB
+"""A big integer, as bytes: about 9,800 decimal digits."""
+
+METADATA_BYTES_MAX: Final = 16 * KIB
+"""Metadata of a run or a checkpoint, encoded."""
+
+VALUE_BYTES_MAX: Final = 16 * MIB
+"""One journal entry, effect result, inbox item or gate, encoded and uncompressed."""
+
+ENTRIES_PER_COMMIT_MAX: Final = 10_000
+"""Journal entries in one append."""
+
+RUNS_PAGE_MAX: Final = 1_000
+"""Runs in one page of a list."""
+
+NUMBER_MAX: Final = 2**32 - 1
+"""Checkpoints, journal positions, effects and inbox items of one run are each numbered up to this."""
+
+LEASE_S_MIN: Final = 0.001
+LEASE_S_MAX: Final = 7 * 24 * 3600.0
+"""A claim's lease, in seconds."""
+
+MEMO_BYTES_MAX: Final = 64 * MIB
+"""What a store remembers of the last saves, to find out what changed."""
+
+RESERVE_BYTES: Final = 16 * MIB
+"""Free space kept on the disk: saves are refused with StorageFull before it is used up, so prune has room."""

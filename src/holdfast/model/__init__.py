@@ -1,0 +1,1 @@
+"""What there is: runs, checkpoints, commits. Data without behaviour, known to every layer above."""

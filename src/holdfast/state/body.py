@@ -1,0 +1,70 @@
+"""Bodies: how plain bytes lie in the store.
+
+    body := codec [key_id nonce] payload
+
+    codec    one byte: the low four bits say how the payload was compressed (0 not at all, 1 zstd);
+             bit 0x80 says that it is encrypted, and then one byte length and the key's id follow, and a 12-byte nonce.
+             The other bits are 0.
+    payload  the plain bytes, compressed, then encrypted
+
+Nothing is encrypted yet; a body with the bit set is refused as written by a newer version. What a body means is named
+by the hash or the seal of its row, both taken over plain bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from holdfast.errors import DamagedData, UnsupportedFormat
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+RAW: Final = 0
+ZSTD: Final = 1
+_ENCRYPTED: Final = 0x80
+_LEVEL: Final = 3
+_COMPRESS_MIN: Final = 256
+
+
+class Compressor:
+    """Makes bodies. Reuses one zstd context, so it belongs to one thread at a time."""
+
+    def __init__(self) -> None:
+        self._zstd = zstd.ZstdCompressor(level=_LEVEL)
+
+    def body(self, plain: bytes) -> bytes:
+        """The body for `plain`, compressed if that makes it at least an eighth smaller."""
+        if len(plain) >= _COMPRESS_MIN:
+            packed = self._zstd.compress(plain, self._zstd.FLUSH_FRAME)
+            if len(packed) < len(plain) - len(plain) // 8:
+                return b"\x01" + packed
+        return b"\x00" + plain
+
+
+def plain(body: bytes, size_max: int, place: str) -> bytes:
+    """The plain bytes of a body, at most `size_max`. Raises DamagedData naming `place`."""
+    if not body:
+        raise DamagedData(place, "it is empty")
+    codec = body[0]
+    if codec == RAW:
+        return body[1:]
+    if codec == ZSTD:
+        return _decompressed(body[1:], size_max, place)
+    raise UnsupportedFormat(place, "it is encrypted" if codec & _ENCRYPTED else f"it has the unknown codec {codec}")
+
+
+def _decompressed(packed: bytes, size_max: int, place: str) -> bytes:
+    frame = zstd.ZstdDecompressor()
+    try:
+        data = frame.decompress(packed, size_max + 1)
+    except zstd.ZstdError as error:
+        raise DamagedData(place, f"it cannot be decompressed ({error})") from error
+    if len(data) > size_max:
+        raise DamagedData(place, f"it expands to more than {size_max} bytes")
+    if not frame.eof or frame.unused_data:
+        raise DamagedData(place, "its compressed form is cut off or has something behind it")
+    return data

@@ -1,0 +1,180 @@
+"""What differs between two states. Chunks that both states share are neither fetched nor looked into.
+
+Both ropes are joined with *stubs* in place of shared links: a stub stands for one item of a list, or one pair of a
+dict, and equals only the same item of the same chunk. What is left over is decoded and compared. Should a stub meet
+something else than its like, both states are joined in full and compared again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from holdfast.model.views import Change
+from holdfast.state import rope
+from holdfast.state.decoder import Fetch, checked, gather, joined
+from holdfast.state.rope import Link, Segment
+from holdfast.state.values import pack, stub_bytes, unpack
+
+Path = tuple[str | int, ...]
+
+
+class _Stub(NamedTuple):
+    """One item of a chunk that both states have."""
+
+    name: bytes
+
+
+class _StubMet(Exception):
+    """A stub would have to be compared with, or shown as, what it stands for."""
+
+
+def diff(old: bytes, new: bytes, fetch: Fetch, place: str) -> list[Change]:
+    """The changes that make the state behind root `old` the one behind root `new`, in an order that can be applied."""
+    if old == new:
+        return []
+    try:
+        before, after = _Pair(old, new, fetch, place).values()
+        return list(_changes(before, after, ()))
+    except _StubMet:
+        return list(_changes(_whole(old, fetch, place), _whole(new, fetch, place), ()))
+
+
+def _whole(root: bytes, fetch: Fetch, place: str) -> Any:
+    segments = rope.read(root, place)
+    return unpack(joined(segments, gather(segments, fetch, place), place), place)
+
+
+class _Pair:
+    """Two ropes, opened only as far as they differ."""
+
+    def __init__(self, old: bytes, new: bytes, fetch: Fetch, place: str) -> None:
+        self._fetch = fetch
+        self._place = place
+        self._sides = (rope.read(old, place), rope.read(new, place))
+        self._opened: dict[bytes, bytes] = {}
+        self._key = secrets.token_hex(8)
+
+    def values(self) -> tuple[Any, Any]:
+        while unlike := self._unlike():
+            found = self._fetch(list(unlike))
+            self._opened.update((name, checked(name, found.get(name), self._place)) for name in unlike)
+        before, after = (b"".join(self._joined(side, stubs=True)) for side in self._sides)
+        return unpack(before, self._place, _Stub), unpack(after, self._place, _Stub)
+
+    def _unlike(self) -> set[bytes]:
+        """Links to open: those only one side has, and those that stand for part of a value."""
+        old, new = (self._links(side) for side in self._sides)
+        shared = {link.hash for link in old if link.count} & {link.hash for link in new if link.count}
+        return {link.hash for link in (*old, *new) if link.hash not in shared and link.hash not in self._opened}
+
+    def _links(self, segments: Iterable[Segment]) -> list[Link]:
+        """The links of a side, with those below links that were opened."""
+        found: list[Link] = []
+        for segment in segments:
+            if type(segment) is Link:
+                found.append(segment)
+                if segment.node and segment.hash in self._opened:
+                    found += self._links(rope.read(self._opened[segment.hash], self._place))
+        return found
+
+    def _joined(self, segments: list[Segment], *, stubs: bool) -> Iterator[bytes]:
+        for segment in segments:
+            if type(segment) is bytes:
+                yield segment
+                continue
+            assert isinstance(segment, Link)
+            plain = self._opened.get(segment.hash)
+            if plain is None and stubs:
+                yield from self._stubs(segment)
+            elif plain is not None and not segment.node:
+                yield plain[1:]
+            else:
+                yield from self._opened_node(segment, plain, stubs=stubs)
+
+    def _opened_node(self, link: Link, plain: bytes | None, *, stubs: bool) -> Iterator[bytes]:
+        inner: list[Segment] = [link] if plain is None else rope.read(plain, self._place)
+        if plain is None or _has_length(inner):  # its length is written at its start, so a stub must not change it
+            yield joined(inner, gather(inner, self._fetch, self._place), self._place)
+        else:
+            yield from self._joined(inner, stubs=stubs)
+
+    def _stubs(self, link: Link) -> Iterator[bytes]:
+        for index in range(link.count):
+            name = link.hash + index.to_bytes(4, "big")
+            if link.pairs:
+                yield pack(f"{self._key}{name.hex()}") + b"\xc0"
+            else:
+                yield stub_bytes(name)
+
+
+def _has_length(segments: list[Segment]) -> bool:
+    """Whether the rope is a value that starts with its own length in bytes: text, bytes or an extension."""
+    first = segments[0] if segments else b""
+    return type(first) is bytes and first[:1] != b"" and not (0x80 <= first[0] <= 0x9F or 0xDC <= first[0] <= 0xDF)
+
+
+# --- comparing -------------------------------------------------------------------------------------------------------
+
+
+def _changes(old: Any, new: Any, path: Path) -> Iterator[Change]:
+    if type(old) is _Stub or type(new) is _Stub:
+        if old != new:
+            raise _StubMet
+    elif type(old) is dict and type(new) is dict:
+        yield from _dict_changes(old, new, path)
+    elif type(old) is list and type(new) is list:
+        yield from _list_changes(old, new, path)
+    elif not _same(old, new):
+        yield Change(op="replace", path=path, old=_shown(old), new=_shown(new))
+
+
+def _dict_changes(old: dict[str, Any], new: dict[str, Any], path: Path) -> Iterator[Change]:
+    for key in old:
+        if key not in new:
+            yield Change(op="remove", path=(*path, key), old=_shown(old[key]))
+    for key, value in new.items():
+        if key in old:
+            yield from _changes(old[key], value, (*path, key))
+        else:
+            yield Change(op="add", path=(*path, key), new=_shown(value))
+
+
+def _list_changes(old: list[Any], new: list[Any], path: Path) -> Iterator[Change]:
+    """Equal ends are left out; what lies between is compared item by item, and the rest added or removed."""
+    shorter = min(len(old), len(new))
+    start = next((i for i in range(shorter) if not _same(old[i], new[i])), shorter)
+    end = next((i for i in range(shorter - start) if not _same(old[-1 - i], new[-1 - i])), shorter - start)
+    both = shorter - start - end
+    for i in range(start, start + both):
+        yield from _changes(old[i], new[i], (*path, i))
+    for i in range(len(old) - end - 1, start + both - 1, -1):
+        yield Change(op="remove", path=(*path, i), old=_shown(old[i]))
+    for i in range(start + both, len(new) - end):
+        yield Change(op="add", path=(*path, i), new=_shown(new[i]))
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Equal in value and in type, all the way down."""
+    if type(old) is not type(new):
+        return False
+    if type(old) is dict:
+        return old.keys() == new.keys() and all(_same(old[key], new[key]) for key in old)
+    if type(old) in (list, tuple):
+        return len(old) == len(new) and all(map(_same, old, new))
+    return bool(old == new)
+
+
+def _shown(value: Any) -> Any:
+    """A value that goes into the result, where there must be no stubs."""
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if type(part) is _Stub:
+            raise _StubMet
+        if type(part) is dict:
+            stack.extend(part.values())
+        elif type(part) in (list, tuple):
+            stack.extend(part)
+    return value

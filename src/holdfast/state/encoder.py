@@ -1,0 +1,291 @@
+"""States to ropes: pay for what changed.
+
+The encoder remembers, for the last state of a run, the encoded bytes of its parts and what they became (a *memo*). It
+encodes the new state in large pieces in C, compares bytes, and only looks closer where they differ. It never trusts
+that an object is the same object: a list changed in place is found like any other change.
+
+The rope depends on the state alone. A memo only saves work, so losing it, or having a wrong one, costs time and
+nothing else. What the memo's links lead to may have been swept away in the meantime; the commit's `gc_epoch` guards
+against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.errors import LimitExceeded, Unstorable
+from holdfast.limits import STATE_BYTES_MAX
+from holdfast.state.paging import Index, Leaf, Page, Pager, ended
+from holdfast.state.rope import Link, Segment, chunk_hash, link, weight, write
+from holdfast.state.values import array_header, look, map_header, pack, pack_unchecked, plain_value
+
+INLINE_MAX: Final = 2048
+"""A state up to this size is written whole."""
+LITERAL_MAX: Final = 255
+"""A field up to this size stays in its parent, a larger one becomes a chunk."""
+SPLIT_MIN: Final = 2048
+"""A field above this size is cut further, if it is a container."""
+ITEM_SPLIT_MIN: Final = 8192
+"""Likewise for an item of a list: below this it lies whole in its page, where a reader wants it."""
+FIELDS_MAX: Final = 32
+"""A dict with more keys is paged like a list."""
+EMBED_MAX: Final = 1024
+"""A field's rope up to this size stays in its parent."""
+BLOCK: Final = 64
+"""Items that are encoded and compared at once."""
+BLOB: Final = 64 * 1024
+"""Long text and bytes are cut every so many bytes."""
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """Memo of a part that was encoded whole."""
+
+    flat: bytes
+    rope: tuple[Segment, ...]
+    pieces: tuple[Segment, ...] = ()
+    """Of long text or bytes: what lies in the chunk that `rope` links to."""
+
+
+class Fields(msgspec.Struct, frozen=True):
+    """Memo of a dict whose fields were encoded one by one."""
+
+    parts: dict[str, Memo]
+
+
+class Items(msgspec.Struct, frozen=True):
+    """Memo of a paged list or dict."""
+
+    count: int
+    blocks: list[bytes]
+    pages: list[Page]
+    leaves: list[Leaf]
+    index: Index
+    parts: dict[int, Memo]
+
+
+Memo = Whole | Fields | Items
+
+
+class Encoded(NamedTuple):
+    """What a state became."""
+
+    root: bytes
+    chunks: dict[bytes, bytes]
+    """Plain chunks, by hash, that were not known to be stored."""
+    linked: bool
+    memo: Memo | None
+    size: int
+    """The state's encoded size."""
+
+
+class _Part(NamedTuple):
+    rope: Sequence[Segment]
+    size: int
+    memo: Memo | None
+
+
+def encode(state: object, memo: Memo | None = None, known: set[bytes] | frozenset[bytes] = frozenset()) -> Encoded:
+    """Encode `state`. Chunks whose hash is in `known`, or that the memo already led to, are not returned again."""
+    if memo is None or type(memo) is Whole:
+        flat = _pack(state, 0, state)
+        if len(flat) <= INLINE_MAX:
+            return Encoded(b"\x01" + flat, {}, False, None, len(flat))
+    encoder = _Encoder(known)
+    try:
+        part = encoder.value(state, memo, 0, SPLIT_MIN)
+    except Unstorable:
+        look(state)
+        raise
+    if part.size > STATE_BYTES_MAX:
+        raise LimitExceeded(f"the state has {part.size} bytes when encoded, at most {STATE_BYTES_MAX} are allowed")
+    if part.size <= INLINE_MAX:
+        return Encoded(b"\x01" + pack(state), {}, False, None, part.size)
+    return Encoded(write(part.rope), encoder.chunks, True, part.memo, part.size)
+
+
+def _pack(value: object, depth: int, whole: object) -> bytes:
+    try:
+        return pack(value, depth)
+    except Unstorable:
+        look(whole)
+        raise
+
+
+class _Encoder:
+    """One encoding; gathers the chunks that are new."""
+
+    def __init__(self, known: set[bytes] | frozenset[bytes]) -> None:
+        self._known = known
+        self.chunks: dict[bytes, bytes] = {}
+
+    def link(self, plain: bytes, count: int, *, node: bool, pairs: bool) -> Link:
+        name = chunk_hash(plain)
+        if name not in self._known:
+            self.chunks[name] = plain
+        return link(name, count, node=node, pairs=pairs)
+
+    def value(self, value: object, memo: Memo | None, depth: int, split_min: int) -> _Part:
+        """The rope of any value. A memo of a cut value spares encoding the value whole to learn that it is long."""
+        value = plain_value(value)
+        if type(memo) is Fields and type(value) is dict and len(value) <= FIELDS_MAX:
+            part = self._fields(value, memo, depth)
+        elif type(memo) is Items and type(value) is list:
+            part = self._items(value, memo, depth, pairs=False)
+        elif type(memo) is Items and type(value) is dict and len(value) > FIELDS_MAX:
+            part = self._items(list(value.items()), memo, depth, pairs=True)
+        else:
+            return self._unknown(value, memo, depth, split_min)
+        return part if part.size > split_min else self._unknown(value, None, depth, split_min)
+
+    def _unknown(self, value: Any, memo: Memo | None, depth: int, split_min: int) -> _Part:
+        flat = pack(value, depth)
+        if type(memo) is Whole and memo.flat == flat:
+            return _Part(memo.rope, len(flat), memo)
+        if len(flat) <= LITERAL_MAX:
+            return _Part((flat,), len(flat), None)
+        if len(flat) > split_min:
+            if type(value) is dict:
+                if len(value) <= FIELDS_MAX:
+                    return self._fields(value, None, depth)
+                return self._items(list(value.items()), None, depth, pairs=True)
+            if type(value) is list:
+                return self._items(value, None, depth, pairs=False)
+            if type(value) is tuple:
+                return self._tuple(value, flat, depth)
+            if len(flat) > BLOB:
+                return self._blob(flat, memo)
+        rope = (self.link(b"\x01" + flat, 1, node=False, pairs=False),)
+        return _Part(rope, len(flat), Whole(flat, rope))
+
+    def _fields(self, value: dict[str, Any], memo: Fields | None, depth: int) -> _Part:
+        header = map_header(len(value))
+        rope: list[Segment] = [header]
+        size = len(header)
+        parts: dict[str, Memo] = {}
+        for key, field in value.items():
+            name = _key(key)
+            part = self.value(field, memo.parts.get(key) if memo else None, depth + 1, SPLIT_MIN)
+            rope.append(name)
+            if len(part.rope) > 1 and weight(part.rope) > EMBED_MAX:
+                rope.append(self.link(write(part.rope), 1, node=True, pairs=False))
+            else:
+                rope.extend(part.rope)
+            size += len(name) + part.size
+            if part.memo is not None:
+                parts[key] = part.memo
+        return _Part(rope, size, Fields(parts))
+
+    def _tuple(self, value: tuple[Any, ...], flat: bytes, depth: int) -> _Part:
+        items = self._items(list(value), None, depth, pairs=False)
+        return self._closed(flat, [flat[: len(flat) - items.size], *items.rope])
+
+    def _blob(self, flat: bytes, memo: Memo | None) -> _Part:
+        """Long text or bytes: cut at fixed places, so that appending to it writes only the end anew."""
+        start = _blob_header(flat[0])
+        pieces: list[Segment] = [flat[:start]]
+        old = memo if type(memo) is Whole and memo.pieces and _blob_header(memo.flat[0]) == start else None
+        for number, at in enumerate(range(start, len(flat), BLOB), start=1):
+            piece = flat[at : at + BLOB]
+            if old is not None and old.flat[at : at + BLOB] == piece:
+                pieces.append(old.pieces[number])
+            else:
+                pieces.append(self.link(b"\x01" + piece, 0, node=False, pairs=False))
+        return self._closed(flat, pieces)
+
+    def _closed(self, flat: bytes, pieces: Sequence[Segment]) -> _Part:
+        """A value that is cut inside but looks whole from outside: one link, one value."""
+        rope = (self.link(write(pieces), 1, node=True, pairs=False),)
+        return _Part(rope, len(flat), Whole(flat, rope, tuple(pieces)))
+
+    def _items(self, items: list[Any], memo: Items | None, depth: int, *, pairs: bool) -> _Part:
+        blocks, size, same, changed_end = _compared(items, memo, depth, pairs=pairs)
+        pager = self._resumed(memo, same, pairs=pairs)
+        parts = dict(memo.parts) if memo else {}
+        ends = {page.end: i for i, page in enumerate(memo.pages)} if memo and same < memo.count <= len(items) else {}
+        at = pager.end
+        while at < len(items):
+            segments, heavy = self._item(items[at], at, parts, depth + 1, pairs=pairs)
+            at += 1
+            if pager.add(segments, heavy, at) and at >= changed_end and at in ends:
+                assert memo is not None
+                pager.adopt(memo.pages[ends[at] + 1 :], memo.leaves)
+                at, ends = pager.end, {}
+        header = (map_header if pairs else array_header)(len(items))
+        rope = [header, *pager.segments()]
+        return _Part(rope, len(header) + size, Items(len(items), blocks, pager.pages, pager.leaves, pager.index, parts))
+
+    def _resumed(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
+        """A pager that already holds what lies within the first `same` items."""
+        if memo is None or memo.index.pairs != pairs:
+            return Pager(self, pairs=pairs)
+        if ended(memo.pages, memo.leaves) <= same:
+            return Pager.resumed(self, memo.index, memo.pages, memo.leaves)
+        return Pager(self, pairs=pairs, pages=[page for page in memo.pages if page.end <= same])
+
+    def _item(
+        self, item: Any, at: int, parts: dict[int, Memo], depth: int, *, pairs: bool
+    ) -> tuple[Sequence[Segment], int]:
+        name = b""
+        if pairs:
+            name, item = _key(item[0]), item[1]
+        flat = pack(item, depth)
+        if len(flat) <= ITEM_SPLIT_MIN:
+            parts.pop(at, None)
+            return (name + flat,), len(name) + len(flat)
+        part = self.value(item, parts.get(at), depth, ITEM_SPLIT_MIN)
+        if part.memo is not None:
+            parts[at] = part.memo
+        rope = part.rope
+        if len(rope) > 1:
+            rope = (self.link(write(rope), 1, node=True, pairs=False),)
+        segments = [name, *rope] if name else rope
+        return segments, weight(segments)
+
+
+def _key(key: object) -> bytes:
+    if not isinstance(key, str):
+        raise Unstorable(f"the key {key!r} is {type(key).__name__}, and only text can be a key", "state")
+    return pack(key)
+
+
+def _compared(items: list[Any], memo: Items | None, depth: int, *, pairs: bool) -> tuple[list[bytes], int, int, int]:
+    """Encode the items in blocks and compare.
+
+    Gives the blocks, the items' size, how many leading items are the same, and from where on they are again.
+    """
+    old = memo.blocks if memo and memo.index.pairs == pairs else []
+    count = memo.count if old and memo else 0
+    shape: Callable[[Any], object] = dict if pairs else list
+    blocks: list[bytes] = []
+    first: int | None = None
+    last, size = -1, 0
+    for number, start in enumerate(range(0, len(items), BLOCK)):
+        block = pack_unchecked(shape(items[start : start + BLOCK]), depth)
+        if number < len(old):
+            if block == old[number]:
+                block = old[number]  # lets the copy go at once, so that the next block is built where memory is warm
+            elif not _extends(block, old[number], start, len(items), count):
+                first = number if first is None else first
+                last = number
+        blocks.append(block)
+        size += len(block) - _header_size(min(BLOCK, len(items) - start))
+    same = min(count, len(items)) if first is None else first * BLOCK
+    return blocks, size, same, (last + 1) * BLOCK
+
+
+def _extends(block: bytes, old: bytes, start: int, count: int, old_count: int) -> bool:
+    """Whether the block holds all items of the old one at its start."""
+    had, has = min(BLOCK, old_count - start), min(BLOCK, count - start)
+    return had < has and block.startswith(old[_header_size(had) :], _header_size(has))
+
+
+def _header_size(count: int) -> int:
+    return 1 if count < 16 else 3
+
+
+def _blob_header(mark: int) -> int:
+    """How many bytes precede the content of a long text, bytes or extension."""
+    return {0xDA: 3, 0xDB: 5, 0xC5: 3, 0xC6: 5, 0xC8: 4, 0xC9: 6}[mark]

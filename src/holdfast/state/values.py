@@ -1,0 +1,341 @@
+"""Values to bytes and back, without a chain of classes to trust.
+
+The encoding is MessagePack. What MessagePack has no type for travels as an extension, listed below, so that every
+value names itself and comes back as it was. Nothing stored names a class, and reading never imports or calls one.
+
+    code  type         payload
+    1     tuple        the array, encoded
+    2     set          the array of its items, sorted by their encoding
+    3     frozenset    likewise
+    4     datetime     one byte fold, then ISO 8601; "[Area/City]" follows when the zone is a ZoneInfo
+    5     date         ISO 8601
+    6     time         one byte fold, then ISO 8601
+    7     timedelta    microseconds, as an integer like code 10
+    8     UUID         16 bytes
+    9     Decimal      its text
+    10    int          outside 64 bits: two's complement, big end first, shortest
+
+Dataclasses, enums, msgspec structs, Pydantic models and subclasses of the built-in types are written as the built-in
+value they stand for. The encoder is C; Python looks at a value only where C cannot tell: NaN, depth, and the path of
+whatever was refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import uuid
+import zoneinfo
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import ormsgpack
+
+from holdfast.errors import DamagedData, Unstorable, UnsupportedFormat
+from holdfast.limits import DEPTH_MAX, INT_BYTES_MAX
+
+_OPTIONS: Final = (
+    ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+TUPLE, SET, FROZENSET, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, INT = range(1, 11)
+_STUB: Final = 127
+
+_FLOAT: Final = 0xCB
+_HIGH_FLOATS: Final = (b"\xcb\x7f", b"\xcb\xff")
+"""NaN and the infinities start so; so do a few huge floats, and chance bytes, which the slow look then clears."""
+
+_NOT_OPENING: Final = bytes(
+    b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF or 0xC7 <= b <= 0xC9 or 0xD4 <= b <= 0xD8)
+)
+"""Bytes that cannot open a list, dict or extension."""
+
+_packb = ormsgpack.packb
+
+
+def pack(value: object, depth: int = 0) -> bytes:
+    """Encode `value`, which lies `depth` containers deep in the state. Raises Unstorable with the path within it."""
+    data = pack_unchecked(value, depth)
+    if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
+        look(value, depth)
+    elif len(data) > DEPTH_MAX - depth and len(data.translate(None, _NOT_OPENING)) > DEPTH_MAX - depth:
+        look(value, depth)
+    return data
+
+
+def pack_unchecked(value: object, depth: int = 0) -> bytes:
+    """Like `pack`, but lets NaN and depth pass: only for comparing with bytes that were checked."""
+    try:
+        return _packb(value, _lower, _OPTIONS)
+    except Exception as error:
+        return _pack_slowly(value, depth, error)
+
+
+def pack_sorted(value: object) -> bytes:
+    """Like `pack`, with the keys of dicts sorted: equal values give equal bytes whatever their order."""
+    return pack(_rebuilt(value, sort=True))
+
+
+def unpack(data: bytes, place: str, stub: Callable[[bytes], object] | None = None) -> Any:
+    """Decode what `pack` made. `place` names it in the error if it cannot be. `stub` makes what stands for stubs."""
+    hook = _lift if stub is None else lambda code, payload: stub(payload) if code == _STUB else _lift(code, payload)
+    try:
+        return ormsgpack.unpackb(data, ext_hook=hook)
+    except UnsupportedFormat as error:
+        raise UnsupportedFormat(place, error.reason) from None
+    except Exception as error:
+        raise DamagedData(place, f"its encoding cannot be read ({error})") from error
+
+
+def stub_bytes(name: bytes) -> bytes:
+    """A value that stands for another one, named by 20 bytes. Never stored."""
+    return b"\xc7\x14" + bytes([_STUB]) + name
+
+
+def look(value: object, depth: int = 0) -> None:
+    """Walk `value` in Python and raise Unstorable, with the path, for whatever cannot be stored."""
+    for path, part, level in _walk(value, depth):
+        problem = _problem(part, level)
+        if problem:
+            raise Unstorable(f"the value at {path} cannot be stored: {problem}", path)
+
+
+def _pack_slowly(value: object, depth: int, error: Exception) -> bytes:
+    """After C refused: find out why, or store keys that are subclasses of str as the text they are."""
+    look(value, depth)
+    try:
+        return _packb(_rebuilt(value, sort=False), _lower, _OPTIONS)
+    except Exception:
+        raise Unstorable(f"the value cannot be stored: {error}", "state") from error
+
+
+def _rebuilt(value: object, *, sort: bool) -> object:
+    """`value` with plain text for keys, sorted if asked."""
+    value = plain_value(value)
+    if isinstance(value, dict):
+        items = [
+            (str.__str__(key) if isinstance(key, str) else key, _rebuilt(part, sort=sort))
+            for key, part in value.items()
+        ]
+        return dict(sorted(items)) if sort else dict(items)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_rebuilt(part, sort=sort) for part in value])
+    return value
+
+
+def _walk(value: object, depth: int) -> Iterator[tuple[str, object, int]]:
+    """Every part of `value` with its path and depth, parents first; never deeper than one level past the limit."""
+    stack: list[tuple[str, object, int]] = [("state", value, depth)]
+    while stack:
+        path, part, level = stack.pop()
+        part = plain_value(part)
+        yield path, part, level
+        if level > DEPTH_MAX:
+            continue
+        if isinstance(part, dict):
+            stack.extend((f"{path}[{key!r}]", item, level + 1) for key, item in reversed(part.items()))
+        elif isinstance(part, (list, tuple)):
+            stack.extend((f"{path}[{i}]", part[i], level + 1) for i in range(len(part) - 1, -1, -1))
+        elif isinstance(part, (set, frozenset)):
+            stack.extend((f"{path}{{{item!r}}}", item, level + 1) for item in part)
+
+
+def plain_value(value: object) -> object:
+    """The built-in value that a model, enum or subclass stands for, one level deep."""
+    if type(value) in _BUILTIN:
+        return value
+    try:
+        return _lower_object(value)
+    except Unstorable:
+        return value
+
+
+def _problem(value: object, depth: int) -> str | None:
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        if depth >= DEPTH_MAX:
+            return f"it lies more than {DEPTH_MAX} containers deep"
+        if isinstance(value, dict):
+            wrong = next((key for key in value if not isinstance(key, str)), None)
+            if wrong is not None or None in value:
+                return f"the key {wrong!r} is {type(wrong).__name__}, and only text can be a key"
+            surrogate = next((key for key in value if not _is_utf8(key)), None)
+            if surrogate is not None:
+                return f"the key {surrogate!r} has a lone surrogate"
+        return None
+    if isinstance(value, float):
+        return None if value - value == 0 else f"{value} is not a finite number"
+    if isinstance(value, str):
+        return None if _is_utf8(value) else "the text has a lone surrogate, which is not valid Unicode"
+    try:
+        _packb(value, _lower, _OPTIONS)
+    except Exception as error:
+        return str(error.__cause__ or error)
+    return None
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# --- what the C encoder hands back to Python -------------------------------------------------------------------------
+
+
+def _lower(value: object) -> object:
+    """Called for every value MessagePack has no type for; returns one it has."""
+    lower = _LOWER.get(type(value))
+    return lower(value) if lower else _lower_object(value)
+
+
+def _nested(code: int, items: list[Any]) -> ormsgpack.Ext:
+    return ormsgpack.Ext(code, _packb(items, _lower, _OPTIONS))
+
+
+def _lower_set(code: int, value: set[Any] | frozenset[Any]) -> ormsgpack.Ext:
+    items = sorted(_packb(item, _lower, _OPTIONS) for item in value)
+    return ormsgpack.Ext(code, array_header(len(items)) + b"".join(items))
+
+
+def _lower_int(value: int) -> ormsgpack.Ext:
+    return ormsgpack.Ext(INT, _int_bytes(value))
+
+
+def _int_bytes(value: int) -> bytes:
+    size = (value.bit_length() + 8) // 8
+    if size > INT_BYTES_MAX:
+        raise Unstorable(f"an integer of {size} bytes is larger than {INT_BYTES_MAX}")
+    return value.to_bytes(size, "big", signed=True)
+
+
+def _lower_datetime(value: dt.datetime) -> ormsgpack.Ext:
+    zone = value.tzinfo
+    text = value.isoformat()
+    if isinstance(zone, zoneinfo.ZoneInfo):
+        if zone.key is None:
+            raise Unstorable("a ZoneInfo without a key cannot be named again")
+        text += f"[{zone.key}]"
+    elif zone is not None and type(zone) is not dt.timezone:
+        raise Unstorable(f"a datetime with a {type(zone).__name__} is not supported; use zoneinfo or datetime.timezone")
+    return ormsgpack.Ext(DATETIME, bytes([value.fold]) + text.encode())
+
+
+def _lower_time(value: dt.time) -> ormsgpack.Ext:
+    if value.tzinfo is not None and type(value.tzinfo) is not dt.timezone:
+        raise Unstorable(f"a time with a {type(value.tzinfo).__name__} is not supported; use datetime.timezone")
+    return ormsgpack.Ext(TIME, bytes([value.fold]) + value.isoformat().encode())
+
+
+def _lower_timedelta(value: dt.timedelta) -> ormsgpack.Ext:
+    return ormsgpack.Ext(TIMEDELTA, _int_bytes(value // dt.timedelta(microseconds=1)))
+
+
+def _lower_decimal(value: decimal.Decimal) -> ormsgpack.Ext:
+    if not value.is_finite():
+        raise Unstorable(f"Decimal({str(value)!r}) is not a finite number")
+    return ormsgpack.Ext(DECIMAL, str(value).encode())
+
+
+_LOWER: Final[dict[type, Callable[[Any], object]]] = {
+    tuple: lambda value: _nested(TUPLE, list(value)),
+    set: lambda value: _lower_set(SET, value),
+    frozenset: lambda value: _lower_set(FROZENSET, value),
+    dt.datetime: _lower_datetime,
+    dt.date: lambda value: ormsgpack.Ext(DATE, value.isoformat().encode()),
+    dt.time: _lower_time,
+    dt.timedelta: _lower_timedelta,
+    uuid.UUID: lambda value: ormsgpack.Ext(UUID, value.bytes),
+    decimal.Decimal: _lower_decimal,
+    int: _lower_int,
+}
+
+_BUILTIN: Final = frozenset({*_LOWER, type(None), bool, float, str, bytes, bytearray, memoryview, list, dict})
+_SUBCLASSED: Final[tuple[Any, ...]] = (int, float, bytes, list, dict, tuple, set, frozenset)
+
+
+def _lower_object(value: object) -> object:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, *_LOWER))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if hasattr(type(value), "__pydantic_fields__"):
+        return value.model_dump()  # type: ignore[attr-defined]
+    if isinstance(value, str):
+        return str.__str__(value)
+    for base in _SUBCLASSED:
+        if isinstance(value, base):
+            return base(value)
+    kind = type(value)
+    raise Unstorable(
+        f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored; "
+        "turn it into built-in types, a dataclass, a msgspec struct or a Pydantic model"
+    )
+
+
+# --- and back --------------------------------------------------------------------------------------------------------
+
+
+def _lift(code: int, payload: bytes) -> object:
+    lift = _LIFT.get(code)
+    if lift is None:
+        raise UnsupportedFormat("a value", f"it has the unknown type {code}")
+    return lift(payload)
+
+
+def _list(payload: bytes) -> list[Any]:
+    items = ormsgpack.unpackb(payload, ext_hook=_lift)
+    if type(items) is not list:
+        raise ValueError("an array was expected")
+    return items
+
+
+def _lift_datetime(payload: bytes) -> dt.datetime:
+    text, _, zone = payload[1:].decode().partition("[")
+    value = dt.datetime.fromisoformat(text)
+    if zone:
+        try:
+            value = value.replace(tzinfo=zoneinfo.ZoneInfo(zone.removesuffix("]")))
+        except zoneinfo.ZoneInfoNotFoundError as error:
+            raise ValueError(f"this machine does not know the time zone {zone!r}; install tzdata") from error
+    return value.replace(fold=payload[0])
+
+
+_LIFT: Final[dict[int, Callable[[bytes], object]]] = {
+    TUPLE: lambda payload: tuple(_list(payload)),
+    SET: lambda payload: set(_list(payload)),
+    FROZENSET: lambda payload: frozenset(_list(payload)),
+    DATETIME: _lift_datetime,
+    DATE: lambda payload: dt.date.fromisoformat(payload.decode()),
+    TIME: lambda payload: dt.time.fromisoformat(payload[1:].decode()).replace(fold=payload[0]),
+    TIMEDELTA: lambda payload: dt.timedelta(microseconds=int.from_bytes(payload, "big", signed=True)),
+    UUID: lambda payload: uuid.UUID(bytes=payload),
+    DECIMAL: lambda payload: decimal.Decimal(payload.decode()),
+    INT: lambda payload: int.from_bytes(payload, "big", signed=True),
+}
+
+
+def array_header(count: int) -> bytes:
+    """The bytes that open an array of `count` items."""
+    if count < 16:
+        return bytes([0x90 | count])
+    return b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
+
+
+def map_header(count: int) -> bytes:
+    """The bytes that open a map of `count` pairs."""
+    if count < 16:
+        return bytes([0x80 | count])
+    return b"\xde" + count.to_bytes(2, "big") if count < 65536 else b"\xdf" + count.to_bytes(4, "big")

@@ -1,0 +1,119 @@
+"""Decide what a commit does to a run. Pure: no clock, no database, the same for every store.
+
+A store reads the run's row inside its transaction, asks `decide`, and writes down the rows of the decision or, if the
+commit is refused, nothing. Whatever else must be known (is this effect done? is this gate open?) is asked through
+`Look`, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from holdfast.clock import LeaseTime
+from holdfast.limits import NUMBER_MAX
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, NewRun, Refused
+from holdfast.model.rows import RunRow
+from holdfast.model.status import READY, TERMINAL
+from holdfast.store.decide.checkpoints import add_checkpoints, append_entries
+from holdfast.store.decide.draft import Decision, Draft, Look
+from holdfast.store.decide.holding import merge_metadata, set_claim, set_status
+from holdfast.store.decide.inbox import deliver, pass_on, set_gates
+from holdfast.store.decide.ledger import attach, mark_effects
+
+__all__ = ["Decision", "Look", "decide", "is_live"]
+
+
+def decide(row: RunRow | None, commit: Commit, now_us: int, lease: LeaseTime, look: Look) -> Decision | Refused:
+    """What `commit` does to the run whose row is `row`, or why it does nothing."""
+    if row is None:
+        if commit.create is None:
+            return Refused(why.NO_RUN)
+        found = _new_run(commit, commit.create, now_us, look)
+        if isinstance(found, Refused):
+            return found
+        draft = Draft(found, commit, now_us, lease, look, created=True)
+    else:
+        refused = _guard(row, commit, lease)
+        if refused is not None:
+            return refused
+        draft = Draft(row, commit, now_us, lease, look, created=False)
+    return _fill(draft, commit) or draft.decision()
+
+
+def is_live(row: RunRow, lease: LeaseTime) -> bool:
+    """Whether somebody holds the run: has an owner whose lease has not ended and who did not die with the machine."""
+    return row.owner != "" and row.boot == lease.boot and row.lease_us > lease.us
+
+
+def _new_run(commit: Commit, create: NewRun, now_us: int, look: Look) -> RunRow | Refused:
+    family, epoch = 0, 0
+    if create.source is not None:
+        source = look.source(create.source)
+        if source is None or source.incarnation != create.source_incarnation or source.gc_epoch != create.source_epoch:
+            return Refused(why.SOURCE)
+        family, epoch = source.family, source.gc_epoch
+    if commit.guard.kind == why.HOLDER:
+        return Refused(why.CLAIM_LOST)
+    if commit.guard.incarnation is not None:
+        return Refused(why.INCARNATION)
+    return RunRow(
+        run=0, run_id=commit.run_id, family=family, incarnation=create.incarnation, workflow="", status=READY,
+        metadata=b"", origin=create.origin, created_us=now_us, updated_us=now_us, position=0, serial=0, head=0,
+        head_id="", step=0, effects=0, attached=0, rewrites=0, inbox=0, outbox=0, fence=0, owner="", nonce=b"",
+        lease_us=0, boot="", gc_epoch=epoch, ready_us=now_us, commit_id=commit.commit_id,
+    )  # fmt: skip
+
+
+def _guard(row: RunRow, commit: Commit, lease: LeaseTime) -> Refused | None:
+    """Whether the run still is what the commit's guard says."""
+    guard = commit.guard
+    if commit.create is not None and commit.create.required:
+        return Refused(why.RUN_EXISTS, row)
+    if guard.kind == why.HOLDER:
+        if (
+            row.nonce != guard.nonce
+            or row.fence != guard.fence
+            or row.incarnation != guard.incarnation
+            or not row.owner
+        ):
+            return Refused(why.CLAIM_LOST, row)
+    elif guard.incarnation is not None and row.incarnation != guard.incarnation:
+        return Refused(why.INCARNATION, row)
+    elif guard.kind == why.PLAIN and is_live(row, lease):
+        return Refused(why.CLAIMED, row)
+    if guard.gc_epoch is not None and row.gc_epoch != guard.gc_epoch:
+        return Refused(why.EPOCH, row)
+    if guard.position is not None and row.position != guard.position:
+        return Refused(why.POSITION, row)
+    if commit.rearm is not None and (row.fence != commit.rearm or not row.owner or is_live(row, lease)):
+        return Refused(why.NOT_EXPIRED, row)
+    if commit.take is not None and row.status in TERMINAL:
+        return Refused(why.ENDED, row)
+    if commit.workflow is not None and row.workflow not in ("", commit.workflow):
+        return Refused(why.WORKFLOW, row)
+    return None
+
+
+def _fill(draft: Draft, commit: Commit) -> Refused | None:
+    """Put everything the commit says into the draft, or say what stands against it."""
+    if draft.row.serial + len(commit.checkpoints) > NUMBER_MAX or draft.position > NUMBER_MAX:
+        return Refused(why.LIMIT, draft.row, f"a run has at most {NUMBER_MAX} checkpoints and journal entries")
+    refused = deliver(draft, commit.deliver) if commit.deliver else None
+    set_claim(draft, commit)
+    set_status(draft, commit)
+    if commit.workflow is not None and draft.row.workflow != commit.workflow:
+        draft.change(workflow=commit.workflow)
+    if commit.metadata:
+        merge_metadata(draft, commit.metadata)
+    if commit.entries:
+        append_entries(draft, commit.entries)
+    if commit.checkpoints and refused is None:
+        refused = add_checkpoints(draft, commit.checkpoints)
+    if commit.effects and refused is None:
+        refused = mark_effects(draft, commit.effects)
+    if commit.attachments and refused is None:
+        refused = attach(draft, commit.attachments)
+    if (commit.gates or commit.close_gates) and refused is None:
+        refused = set_gates(draft, commit)
+    if commit.send or commit.take_items or commit.timers or commit.drop_timers or commit.sent:
+        pass_on(draft, commit)
+    return refused

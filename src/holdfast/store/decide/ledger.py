@@ -1,0 +1,70 @@
+"""The ledger of side effects, and attachments."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.model import commit as why
+from holdfast.model.commit import NewAttachment, NewEffect, Refused
+from holdfast.model.rows import AttachmentRow, EffectRow
+from holdfast.store.decide.draft import Draft
+
+_replace = msgspec.structs.replace
+
+MAY_BECOME: Final[dict[str | None, tuple[str, ...]]] = {
+    None: ("intent", "done", "failed"),
+    "intent": ("done", "failed"),
+    "failed": ("intent",),
+    "done": ("undone",),
+    "undone": ("intent",),
+}
+"""What a line of the ledger may become. In particular: done once is done."""
+
+
+def mark_effects(draft: Draft, effects: tuple[NewEffect, ...]) -> Refused | None:
+    """Write lines of the ledger."""
+    rows = []
+    for new in effects:
+        old = draft.look.effect(draft.row.run, new.key) if draft.look else None
+        if new.state not in MAY_BECOME[old.state if old else None]:
+            return Refused(why.EFFECT_DONE, draft.row, new.key, old)
+        rows.append(draft.seal(_outcome(draft, new, old) if old else _first(draft, new)))
+    draft.out.effects = rows
+    return None
+
+
+def _first(draft: Draft, new: NewEffect) -> EffectRow:
+    number = draft.now("effects") + 1
+    draft.change(effects=number)
+    row, now_us = draft.row, draft.now_us
+    return EffectRow(
+        number, new.key, new.state, new.tool, new.target, new.reversible, row.serial, row.position, now_us, now_us,
+        draft.commit.commit_id, new.body,
+    )  # fmt: skip
+
+
+def _outcome(draft: Draft, new: NewEffect, old: EffectRow) -> EffectRow:
+    return _replace(
+        old, state=new.state, tool=new.tool or old.tool, target=old.target if new.target is None else new.target,
+        reversible=new.reversible or old.reversible, updated_us=draft.now_us, commit_id=draft.commit.commit_id,
+        body=new.body,
+    )  # fmt: skip
+
+
+def attach(draft: Draft, attachments: tuple[NewAttachment, ...]) -> Refused | None:
+    """Keep values beside checkpoints. The same value again is nothing new; another one needs `replace`."""
+    rows, number = [], draft.row.attached
+    for new in attachments:
+        old = draft.look.attachment(draft.row.run, new.lane, new.checkpoint_id, new.key) if draft.look else None
+        if old is not None and old.root == new.root:
+            continue
+        if old is not None and not new.replace:
+            return Refused(why.ATTACHMENT_TAKEN, draft.row, new.key)
+        number += 1
+        rows.append(draft.seal(AttachmentRow(number, new.lane, new.checkpoint_id, new.key, draft.now_us, new.root)))
+    if rows:
+        draft.out.attachments = rows
+        draft.change(attached=number)
+    return None

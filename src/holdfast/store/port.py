@@ -1,0 +1,222 @@
+"""The port: what a store must be able to do. `holdfast.testing.contract` says the same as tests.
+
+A store keeps rows and bytes. Every verb blocks and is one atomic change or one read; none of them holds a lock or a
+transaction when it returns. `commit` is the only way anything is written to a run. Everything users call (save, claim,
+answer, fork, …) is composed of these verbs, once, in `holdfast.verbs`.
+
+What every store promises:
+
+1. A commit is applied whole or not at all, and `Committed` is only returned once it is durable as the store names it.
+2. `decide` sees the run's row as of the moment of the commit; no other commit of that run comes in between.
+3. Commits given together may become durable together, but each stands for itself: one refused leaves the others be.
+4. Reads see what was committed before they began. Numbers (positions, checkpoints, items) only grow and are not reused.
+5. Leases are measured on one clock for all users of the store.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.model.commit import Commit, Outcome, Refused, Take
+from holdfast.model.rows import (
+    AttachmentRow,
+    CheckpointRow,
+    EffectRow,
+    EntryRow,
+    GateRow,
+    ItemRow,
+    MessageRow,
+    RunRow,
+    TimerRow,
+)
+
+
+class Select(NamedTuple):
+    """Which checkpoint of a lane: the newest, or the newest that has what is given."""
+
+    lane: str = ""
+    checkpoint_id: str | None = None
+    step: int | None = None
+    at: int | None = None
+    """Covers no more than this position."""
+    before: int | None = None
+    """Has a smaller number than this."""
+
+
+class RunQuery(NamedTuple):
+    """Which runs: newest first, those made before the run numbered `before`."""
+
+    statuses: tuple[str, ...] = ()
+    workflow: str | None = None
+    tags: tuple[tuple[str, bytes], ...] = ()
+    before: int | None = None
+    limit: int = 50
+
+
+class Seen(NamedTuple):
+    """How much of a run somebody has looked at."""
+
+    serial: int = 0
+    attached: int = 0
+    rewrites: int = 0
+
+
+class Swept(NamedTuple):
+    """What a sweep removed."""
+
+    chunks: int
+    bytes: int
+
+
+class Usage(NamedTuple):
+    """What a store holds."""
+
+    runs: dict[str, int]
+    """How many runs there are of each status."""
+    checkpoints: int
+    entries: int
+    effects: int
+    attachments: int
+    chunks: int
+    chunk_bytes: int
+    root_bytes: int
+    file_bytes: int
+    """On disk, with everything the store keeps beside its data; 0 where there is no disk."""
+
+
+Choose = Callable[[list[CheckpointRow], list[EffectRow]], Iterable[int]]
+"""Says which checkpoints, by number, are to go."""
+
+Mark = Callable[[list[bytes]], set[bytes]]
+"""Gives the hashes of all chunks these roots lead to."""
+
+
+class StorePort(ABC):
+    """A place where runs live."""
+
+    url: str
+    """What it was opened as, for messages."""
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """Apply each commit or refuse it; one outcome for each, in order. Durable together."""
+
+    @abstractmethod
+    def claim_ready(self, takes: Sequence[Take], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
+        """Take ready runs, longest ready first, one for each take; only of these workflows, if any are given."""
+
+    @abstractmethod
+    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+        """Remove the checkpoints that `choose` picks, with their attachments; None if the run is not there.
+
+        `choose` sees all checkpoints (oldest first) and all effects as of this very change, so nothing that became
+        worth keeping in the meantime is removed.
+        """
+
+    @abstractmethod
+    def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
+        """Remove chunks nobody needs.
+
+        `dead` are the family's chunks that no root led to when the caller looked, and `seen` is what it had looked at.
+        Roots that came in since are given to `mark`, and what they lead to is spared. Every run of the family gets a
+        new `gc_epoch`, so a writer that relies on a chunk it has not just written is refused and sends it again.
+        """
+
+    @abstractmethod
+    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+        """Remove the run and all that is its own, and the family's chunks if it was the last of its family.
+
+        Refused while somebody holds the run; None if it is not there.
+        """
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def run(self, run_id: str) -> RunRow | None:
+        """The run's row, as stored; whoever uses it checks its seal."""
+
+    @abstractmethod
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        """Runs, newest first."""
+
+    @abstractmethod
+    def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
+        """The run and one of its checkpoints, of one moment; None if the run is not there."""
+
+    @abstractmethod
+    def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
+        """Checkpoints numbered above `after`, oldest first; a limit of -1 means all."""
+
+    @abstractmethod
+    def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
+        """Journal entries behind position `after`, in order; a limit of -1 means all."""
+
+    @abstractmethod
+    def effects(self, run: int) -> list[EffectRow]:
+        """The ledger, in the order in which the effects were first recorded."""
+
+    @abstractmethod
+    def effect(self, run: int, key: str) -> EffectRow | None:
+        """One line of the ledger."""
+
+    @abstractmethod
+    def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
+        """Attachments by key; of one checkpoint, or with None all there are."""
+
+    @abstractmethod
+    def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
+        """Gates, longest open first, of one run or of all."""
+
+    @abstractmethod
+    def expired_gates(self, limit: int) -> list[tuple[RunRow, GateRow]]:
+        """Open gates whose time has come, the longest overdue first."""
+
+    @abstractmethod
+    def timers(self, run: int) -> list[TimerRow]:
+        """The run's timers, the next first."""
+
+    @abstractmethod
+    def due_timers(self, limit: int) -> list[tuple[RunRow, TimerRow]]:
+        """Timers whose time has come, the longest overdue first."""
+
+    @abstractmethod
+    def expired_claims(self, limit: int) -> list[RunRow]:
+        """Runs that have an owner who is gone."""
+
+    @abstractmethod
+    def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
+        """Items numbered above `after` that were not taken, oldest first."""
+
+    @abstractmethod
+    def outbox(self, limit: int) -> list[tuple[RunRow, MessageRow]]:
+        """Messages that are not known to be delivered, of all runs, oldest first."""
+
+    @abstractmethod
+    def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The bodies of these chunks, as far as they are there."""
+
+    @abstractmethod
+    def chunk_sizes(self, family: int) -> dict[bytes, int]:
+        """The hashes of all chunks of a family, and how large their bodies are."""
+
+    @abstractmethod
+    def roots(self, family: int) -> tuple[list[bytes], dict[int, Seen]]:
+        """All roots of a family, of checkpoints and attachments, and how much of each run they are; of one moment."""
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """What the store holds."""
+
+    @abstractmethod
+    def check(self) -> list[str]:
+        """What the machinery below (a database's own check) finds wrong."""
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the store holds. Closing twice is no mistake."""

@@ -1,0 +1,183 @@
+"""Connections to SQLite: how they are set up, and what its errors mean here.
+
+Durable means WAL with synchronous=FULL: both are set on every connection and read back, and a connection on which they
+do not hold is not used. SQLite comes with `apsw`, because the one most Pythons link has a bug that can corrupt a WAL
+database when several processes use it (fixed in 3.51.3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Final
+
+import apsw
+
+from holdfast.errors import (
+    DamagedData,
+    HoldfastError,
+    StorageBusy,
+    StorageError,
+    StorageFailed,
+    StorageFull,
+    UnsupportedFormat,
+)
+
+APPLICATION_ID: Final = 0x486F6C64  # "Hold"
+SCHEMA_VERSION: Final = 1
+SYNCHRONOUS: Final = ("FULL", 2)
+_OLDEST: Final = 3051003
+
+
+class Opener:
+    """Opens connections to one database file."""
+
+    def __init__(self, path: str, timeout_s: float, vfs: str | None = None) -> None:
+        if apsw.SQLITE_VERSION_NUMBER < _OLDEST:
+            raise StorageFailed(
+                f"SQLite {apsw.sqlite_lib_version()} has the WAL-reset bug; install apsw 3.51.3 or newer"
+            )
+        self.path = path
+        self._timeout_s = timeout_s
+        self._vfs = vfs
+
+    def open(self) -> apsw.Connection:
+        """A new connection, durable and checked."""
+        try:
+            connection = apsw.Connection(self.path, vfs=self._vfs, statementcachesize=128)
+        except apsw.Error as error:
+            raise self.translated(error) from error
+        try:
+            self._set_up(connection)
+        except apsw.Error as error:
+            connection.close()
+            raise self.translated(error) from error
+        except HoldfastError:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: apsw.Connection) -> None:
+        connection.set_busy_handler(_Patience(self._timeout_s))
+        mode = connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", SYNCHRONOUS[0])
+        connection.pragma("fullfsync", 1)
+        connection.pragma("checkpoint_fullfsync", 1)
+        connection.pragma("trusted_schema", 0)
+        connection.pragma("cell_size_check", 1)
+        if mode != "wal" or connection.pragma("synchronous") != SYNCHRONOUS[1]:
+            raise StorageFailed(
+                f"{self.path} cannot be used durably: journal_mode is {mode!r} and synchronous is "
+                f"{connection.pragma('synchronous')}; WAL with FULL is needed (is it on a network file system?)"
+            )
+
+    def prepare(self, connection: apsw.Connection) -> None:
+        """Create the schema in an empty file; check it in any other."""
+        try:
+            self._prepare(connection)
+        except apsw.Error as error:
+            raise self.translated(error) from error
+
+    def _prepare(self, connection: apsw.Connection) -> None:
+        if self._is_prepared(connection):
+            return
+        with transaction(connection):
+            if self._is_prepared(connection):  # somebody else was first
+                return
+            schema = files("holdfast.store.sqlite").joinpath("schema.sql").read_text("utf-8")
+            connection.execute(schema)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        # SQLite syncs the directory of a new file but does not tell if that fails, so it is done here again.
+        sync_directory(self.path)
+
+    def _is_prepared(self, connection: apsw.Connection) -> bool:
+        application, version = connection.pragma("application_id"), connection.pragma("user_version")
+        if application == APPLICATION_ID:
+            if version != SCHEMA_VERSION:
+                raise UnsupportedFormat(
+                    self.path, f"its schema has version {version}, this is version {SCHEMA_VERSION}"
+                )
+            return True
+        if application or version or connection.execute("SELECT count(*) FROM sqlite_master").get:
+            raise StorageFailed(f"{self.path} is another program's SQLite database; choose another file")
+        return False
+
+    def translated(self, error: apsw.Error) -> HoldfastError:
+        """What an error of SQLite means here."""
+        text = f"{self.path}: {error}"
+        if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+            return StorageBusy(f"{text}; others wrote for more than {self._timeout_s} s, try again")
+        if isinstance(error, apsw.FullError):
+            return StorageFull(f"{text}; free some space, or prune")
+        if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+            return DamagedData(self.path, str(error))
+        if isinstance(error, apsw.CantOpenError):
+            return StorageFailed(f"{text}; check that the directory is there and may be written to")
+        if isinstance(error, (apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError)):
+            return StorageFailed(f"{text}; check the permissions of the file and its directory")
+        return StorageFailed(f"{text} ({type(error).__name__})")
+
+
+class _Patience:
+    """A busy handler that asks again soon and at random moments, so that no writer starves."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._until = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._until = now + self._timeout_s
+        elif now > self._until:
+            return False
+        time.sleep(random.random() * 0.001 * min(1 + tries, 10))  # noqa: S311 - only spreads waiters
+        return True
+
+
+@contextlib.contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """A write transaction: all or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """End the transaction if there still is one: SQLite may have ended it itself."""
+    if not connection.get_autocommit():
+        with contextlib.suppress(apsw.Error):
+            connection.execute("ROLLBACK")
+
+
+def sync_directory(path: str) -> None:
+    """Make the file's name durable."""
+    try:
+        handle = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise StorageFailed(f"the directory of {path} cannot be synced: {error}") from error
+
+
+def free_bytes(path: str) -> int:
+    """Free space where the file lies."""
+    try:
+        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        raise StorageFailed(f"the free space around {path} cannot be read: {error}") from error
+    return found.f_bavail * found.f_frsize
+
+
+__all__ = ["Opener", "StorageError", "free_bytes", "roll_back", "sync_directory", "transaction"]

@@ -1,0 +1,213 @@
+"""Reading from SQLite."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast.clock import Clock
+from holdfast.model.rows import (
+    AttachmentRow,
+    CheckpointRow,
+    EffectRow,
+    EntryRow,
+    GateRow,
+    ItemRow,
+    MessageRow,
+    RunRow,
+    TimerRow,
+)
+from holdfast.store.port import RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.sql.statements import statements
+from holdfast.store.sqlite.rows import RUN_COLUMNS, built, effect_row, item_row, key_of, last_key
+
+Result = TypeVar("Result")
+Binding = int | str | bytes | None
+
+
+class SqliteReads(StorePort):
+    """The reading half of the store. Every verb is one statement, or a few in one read transaction."""
+
+    path: str
+    _clock: Clock
+
+    def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """Run `work` on a connection that nobody else uses meanwhile."""
+        raise NotImplementedError
+
+    def _all(self, name: str, *bindings: Binding) -> list[Any]:
+        sql = statements()[name]
+        return self._read(lambda connection: connection.execute(sql, bindings).fetchall())
+
+    def _first(self, name: str, *bindings: Binding) -> Any:
+        sql = statements()[name]
+        return self._read(lambda connection: connection.execute(sql, bindings).fetchone())
+
+    def run(self, run_id: str) -> RunRow | None:
+        found = self._first("run_by_id", run_id)
+        return built(RunRow, found) if found else None
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        sql = statements()
+        parts = [sql["runs_page"]]
+        bindings: list[Binding] = [query.before or 2**62]
+        if query.statuses:
+            parts.append(sql["runs_page_status"])
+            bindings.append(json.dumps(query.statuses))
+        if query.workflow is not None:
+            parts.append(sql["runs_page_workflow"])
+            bindings.append(query.workflow)
+        for key, value in query.tags:
+            parts.append(sql["runs_page_tag"])
+            bindings += [key, value]
+        parts.append(sql["runs_page_end"])
+        bindings.append(query.limit)
+        statement = " ".join(parts)
+        return [
+            built(RunRow, row)
+            for row in self._read(lambda connection: connection.execute(statement, bindings).fetchall())
+        ]
+
+    def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
+        def work(connection: apsw.Connection) -> tuple[RunRow, CheckpointRow | None] | None:
+            found = connection.execute(statements()["run_by_id"], (run_id,)).fetchone()
+            if not found:
+                return None
+            row = built(RunRow, found)
+            name, bindings = _selection(row, select)
+            found = connection.execute(statements()[name], bindings).fetchone()
+            checkpoint = built(CheckpointRow, found) if found else None
+            if checkpoint is not None and select.before is not None and checkpoint.number >= select.before:
+                checkpoint = None
+            return row, checkpoint
+
+        return self._read(lambda connection: _snapshot(connection, work))
+
+    def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
+        return [
+            built(CheckpointRow, row)
+            for row in self._all("checkpoints_after", key_of(run, after), last_key(run), limit)
+        ]
+
+    def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
+        return [built(EntryRow, row) for row in self._all("entries_after", key_of(run, after), last_key(run), limit)]
+
+    def effects(self, run: int) -> list[EffectRow]:
+        return [effect_row(row) for row in self._all("effects", key_of(run, 0), last_key(run))]
+
+    def effect(self, run: int, key: str) -> EffectRow | None:
+        found = self._first("effect", run, key)
+        return effect_row(found) if found else None
+
+    def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
+        if lane is None or checkpoint_id is None:
+            rows = [built(AttachmentRow, row) for row in self._all("attachments", run)]
+            return [r for r in rows if lane in (None, r.lane) and checkpoint_id in (None, r.checkpoint_id)]
+        return [built(AttachmentRow, row) for row in self._all("attachments_of_checkpoint", run, lane, checkpoint_id)]
+
+    def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
+        if run is not None:
+            found = _with_run(GateRow, self._all("gates_of_run", run))
+            return [pair for pair in found if state in (None, pair[1].state)][: None if limit < 0 else limit]
+        if state is None:
+            return _with_run(GateRow, self._all("gates_all", limit))
+        if state == "open":
+            return _with_run(GateRow, self._all("gates_open", limit))
+        return _with_run(GateRow, self._all("gates_of_state", state, limit))
+
+    def expired_gates(self, limit: int) -> list[tuple[RunRow, GateRow]]:
+        return _with_run(GateRow, self._all("gates_expired", self._clock.now_us(), limit))
+
+    def timers(self, run: int) -> list[TimerRow]:
+        return [built(TimerRow, row) for row in self._all("timers", run)]
+
+    def due_timers(self, limit: int) -> list[tuple[RunRow, TimerRow]]:
+        return _with_run(TimerRow, self._all("timers_due", self._clock.now_us(), limit))
+
+    def expired_claims(self, limit: int) -> list[RunRow]:
+        lease = self._clock.lease_time()
+        return [built(RunRow, row) for row in self._all("runs_held", lease.us, lease.boot, limit)]
+
+    def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
+        return [item_row(row) for row in self._all("items_after", key_of(run, after), last_key(run), limit)]
+
+    def outbox(self, limit: int) -> list[tuple[RunRow, MessageRow]]:
+        return _with_run(MessageRow, self._all("messages", limit))
+
+    def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        sql = statements()["chunk"]
+
+        def work(connection: apsw.Connection) -> dict[bytes, bytes]:
+            found = {name: connection.execute(sql, (family, name)).fetchone() for name in hashes}
+            return {name: row[0] for name, row in found.items() if row}
+
+        return self._read(work)
+
+    def chunk_sizes(self, family: int) -> dict[bytes, int]:
+        return dict(self._all("chunk_sizes", family))
+
+    def roots(self, family: int) -> tuple[list[bytes], dict[int, Seen]]:
+        def work(connection: apsw.Connection) -> tuple[list[bytes], dict[int, Seen]]:
+            rows = family_rows(connection, family)
+            seen = {row.run: Seen(row.serial, row.attached, row.rewrites) for row in rows}
+            return [root for row in rows for root in roots_after(connection, row.run, Seen())], seen
+
+        return self._read(lambda connection: _snapshot(connection, work))
+
+    def usage(self) -> Usage:
+        statuses = dict(self._all("usage_runs"))
+        files = [self.path, f"{self.path}-wal", f"{self.path}-shm"]
+        on_disk = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+        counts: tuple[int, int, int, int, int, int, int] = self._first("usage")
+        return Usage(statuses, *counts, on_disk)
+
+    def check(self) -> list[str]:
+        found = self._read(lambda connection: connection.execute("PRAGMA integrity_check").fetchall())
+        return [str(row[0]) for row in found if row[0] != "ok"]
+
+
+def family_rows(connection: apsw.Connection, family: int) -> list[RunRow]:
+    """The runs of a family."""
+    return [built(RunRow, row) for row in connection.execute(statements()["runs_of_family"], (family,)).fetchall()]
+
+
+def roots_after(connection: apsw.Connection, run: int, seen: Seen) -> list[bytes]:
+    """The roots of a run that are not among what was seen."""
+    sql = statements()
+    last = last_key(run)
+    found: list[Any] = connection.execute(sql["checkpoint_roots"], (key_of(run, seen.serial), last)).fetchall()
+    found += connection.execute(sql["attachment_roots"], (key_of(run, seen.attached), last)).fetchall()
+    return [row[0] for row in found]
+
+
+def _snapshot(connection: apsw.Connection, work: Callable[[apsw.Connection], Result]) -> Result:
+    """Run several statements on one state of the database."""
+    connection.execute("BEGIN")
+    try:
+        return work(connection)
+    finally:
+        connection.execute("COMMIT")
+
+
+def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Binding, ...]]:
+    """The statement and bindings for one checkpoint."""
+    if select.checkpoint_id is not None:
+        return "checkpoint_by_id", (row.run, select.lane, select.checkpoint_id)
+    if select == Select():
+        return "checkpoint_by_key", (key_of(row.run, row.head),)
+    end = key_of(row.run, select.before) if select.before is not None else last_key(row.run) + 1
+    start = key_of(row.run, 0)
+    if select.step is not None:
+        return "checkpoint_by_step", (start, end, select.lane, select.step)
+    if select.at is not None:
+        return "checkpoint_by_cover", (start, end, select.lane, select.at)
+    return "checkpoint_before", (start, end, select.lane)
+
+
+def _with_run(kind: Any, rows: list[Any]) -> list[tuple[RunRow, Any]]:
+    """Rows of a join: the run's columns, then the other's."""
+    return [(RunRow(*row[:RUN_COLUMNS]), kind(*row[RUN_COLUMNS:])) for row in rows]

@@ -1,0 +1,253 @@
+"""The SQLite store: one file, several processes, nothing to install beside it.
+
+One connection writes, guarded by a lock; others read, each by one caller at a time. Reads fetch all they need and leave
+no statement open, so nothing is ever held between calls. After a fork the child opens connections of its own and leaves
+the parent's alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import apsw
+
+from holdfast.clock import Clock
+from holdfast.errors import StorageFailed, StorageFull, StoreClosed
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
+from holdfast.model.rows import CheckpointRow, RunRow
+from holdfast.store.decide import is_live
+from holdfast.store.port import Choose, Mark, Seen, Swept
+from holdfast.store.seal import next_epoch
+from holdfast.store.sql.statements import statements
+from holdfast.store.sqlite.connection import Opener, free_bytes, transaction
+from holdfast.store.sqlite.reads import SqliteReads, family_rows, roots_after
+from holdfast.store.sqlite.rows import built, effect_row, key_of, last_key
+from holdfast.store.sqlite.writer import Unclear, Writer
+from holdfast.store.tags import read_metadata, tag
+
+Result = TypeVar("Result")
+
+_SWEEP_BATCH: Final = 2_000
+_ROOM_CHECK_S: Final = 0.2
+_abandoned: list[object] = []
+"""Connections of a parent process: closing them in the child could disturb the parent."""
+
+
+class SqliteStore(SqliteReads):
+    """Runs in one SQLite file."""
+
+    def __init__(
+        self, path: str, clock: Clock, *, timeout_s: float = 20.0, reserve_bytes: int, vfs: str | None = None
+    ) -> None:
+        self.url = f"sqlite:{path}"
+        self.path = os.path.abspath(path)
+        self._clock = clock
+        self._reserve_bytes = reserve_bytes
+        self._opener = Opener(self.path, timeout_s, vfs)
+        self._closed = False
+        self._room_checked = 0.0
+        self._unchecked_bytes = 0
+        self._reset()
+        with self._writing() as writer:
+            self._opener.prepare(writer.connection)
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._writer: Writer | None = None
+        self._idle: deque[apsw.Connection] = deque()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        self._check_room(commits)
+        with self._writing() as writer:
+            try:
+                return writer.commit(commits)
+            except Unclear as unclear:
+                return self._settled(unclear)
+
+    def _settled(self, unclear: Unclear) -> list[Outcome]:
+        """After COMMIT failed: never trust that handle again; open the file anew and see what is there."""
+        self._drop_writer()
+        with self._writing() as writer:
+            for outcome in unclear.outcomes:
+                if isinstance(outcome, Committed) and outcome.fresh:
+                    row = writer.read(outcome.run.run_id)
+                    if row is None or row.commit_id != outcome.run.commit_id:
+                        cause = unclear.__cause__
+                        raise StorageFailed(
+                            f"{self.path}: the disk failed while committing, nothing was saved ({cause})"
+                        )
+            writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            return unclear.outcomes
+
+    def claim_ready(self, takes: Sequence[Take], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
+        with self._changing() as writer:
+            execute, sql = writer.connection.execute, statements()
+            if workflows:
+                found = execute(sql["runs_ready_of_workflows"], (json.dumps(workflows), len(takes))).fetchall()
+            else:
+                found = execute(sql["runs_ready"], (len(takes),)).fetchall()
+            ready = [built(RunRow, row) for row in found]
+            outcomes = [
+                writer.one(Commit(row.run_id, commit_id, take=take)) for row, take in zip(ready, takes, strict=False)
+            ]
+            return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
+
+    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+        with self._changing() as writer:
+            row = writer.read(run_id)
+            if row is None:
+                return None
+            execute, sql = writer.connection.execute, statements()
+            first, last = key_of(row.run, 0), last_key(row.run)
+            found = execute(sql["checkpoints_after"], (first, last, -1)).fetchall()
+            rows = {checkpoint.number: checkpoint for checkpoint in (built(CheckpointRow, c) for c in found)}
+            effects = [effect_row(e) for e in execute(sql["effects"], (first, last)).fetchall()]
+            gone = [rows[number] for number in choose(list(rows.values()), effects)]
+            for c in gone:
+                execute(sql["delete_checkpoint"], (key_of(row.run, c.number),))
+                execute(sql["delete_attachments_of_checkpoint"], (row.run, c.lane, c.checkpoint_id))
+            return gone
+
+    def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
+        left, chunks, size = set(dead), 0, 0
+        while left:
+            with self._changing() as writer:
+                left -= mark(self._late_roots(writer.connection, family, seen))
+                batch = [left.pop() for _ in range(min(len(left), _SWEEP_BATCH))]
+                sizes = [writer.connection.execute(statements()["delete_chunk"], (family, name)).get for name in batch]
+                for row in family_rows(writer.connection, family):
+                    writer.update_run(row, next_epoch(row))
+                writer.forget()
+            chunks += len([found for found in sizes if found is not None])
+            size += sum(found or 0 for found in sizes)
+        return Swept(chunks, size)
+
+    def _late_roots(self, connection: apsw.Connection, family: int, seen: dict[int, Seen]) -> list[bytes]:
+        late = []
+        for row in family_rows(connection, family):
+            known = seen.get(row.run, Seen())
+            late += roots_after(connection, row.run, known if known.rewrites == row.rewrites else Seen())
+        return late
+
+    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+        with self._changing() as writer:
+            execute, sql = writer.connection.execute, statements()
+            found = execute(sql["run_by_id"], (run_id,)).fetchone()
+            if not found:
+                return None
+            row = built(RunRow, found)
+            if is_live(row, self._clock.lease_time()):
+                return Refused(why.CLAIMED, row)
+            for table in ("checkpoints", "entries", "effects", "attachments", "items", "messages"):
+                execute(sql[f"delete_{table}"], (key_of(row.run, 0), last_key(row.run)))
+            for table in ("lanes", "gates", "timers", "run"):
+                execute(sql[f"delete_{table}"], (row.run,))
+            for key, value in read_metadata(row.metadata).items():
+                execute(sql["delete_tag"], (*tag(key, value), row.run))
+            if not family_rows(writer.connection, row.family):
+                execute(sql["delete_chunks"], (row.family,))
+            writer.forget()
+            return row
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        """The one writing connection, for this thread alone."""
+        if self._pid != os.getpid():
+            self._abandon()
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(f"{self.url} was closed")
+            if self._writer is None:
+                self._writer = Writer(self._opener.open(), self._clock)
+            try:
+                yield self._writer
+            except apsw.Error as error:
+                if isinstance(error, apsw.IOError):
+                    self._drop_writer()
+                raise self._opener.translated(error) from error
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Writer]:
+        """A write transaction."""
+        with self._writing() as writer, transaction(writer.connection):
+            try:
+                yield writer
+            except BaseException:
+                writer.forget()
+                raise
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(apsw.Error):
+                writer.connection.close(True)
+
+    def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        if self._pid != os.getpid():
+            self._abandon()
+        if self._closed:
+            raise StoreClosed(f"{self.url} was closed")
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._opener.open()
+        try:
+            result = work(connection)
+        except apsw.Error as error:
+            with contextlib.suppress(apsw.Error):
+                connection.close(True)
+            raise self._opener.translated(error) from error
+        self._idle.append(connection)
+        self._close_idle_if_closed()
+        return result
+
+    def _abandon(self) -> None:
+        """This process was forked: leave the parent's connections and lock alone."""
+        _abandoned.extend((self._writer, self._idle, self._lock))
+        self._reset()
+
+    def _check_room(self, commits: Sequence[Commit]) -> None:
+        """Refuse to add to a disk that is nearly full, so that prune still has room to work."""
+        if not self._reserve_bytes:
+            return
+        now = time.monotonic()
+        self._unchecked_bytes += sum(len(chunk.body) for c in commits if c.chunks for chunk in c.chunks)
+        if now - self._room_checked < _ROOM_CHECK_S and self._unchecked_bytes < self._reserve_bytes // 8:
+            return
+        free = free_bytes(self.path)
+        if free >= self._reserve_bytes:
+            self._room_checked, self._unchecked_bytes = now, 0
+        elif any(c.checkpoints or c.entries or c.attachments or c.effects or c.create for c in commits):
+            raise StorageFull(
+                f"{self.path}: {free} bytes are free and {self._reserve_bytes} are kept in reserve for prune; "
+                "free some space, prune, or open the store with a smaller reserve_bytes"
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._drop_writer()
+            self._close_idle()
+
+    def _close_idle_if_closed(self) -> None:
+        """The store may have been closed while this thread was reading."""
+        if self._closed:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with contextlib.suppress(apsw.Error, IndexError):
+                self._idle.pop().close(True)

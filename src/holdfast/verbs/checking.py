@@ -1,0 +1,152 @@
+"""Looking after the store: verify that everything is what was stored, and count what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from holdfast.errors import DamagedData
+from holdfast.limits import NUMBER_MAX
+from holdfast.model.rows import RunRow
+from holdfast.model.views import Problem, Report, Stats
+from holdfast.state.decoder import decode
+from holdfast.store.port import RunQuery, Select
+from holdfast.store.seal import check_run, check_seal
+from holdfast.verbs.core import Core, Place
+from holdfast.verbs.plans import Plan
+from holdfast.verbs.shown import checked_checkpoint, checkpoint_place, effect_view, entry_view
+
+_PAGE = 200
+_TRIES = 5
+
+
+def verify(place: Place) -> Plan[Report]:
+    """Read everything there is and check it: seals, hashes, the journal's order, what the newest checkpoint is.
+
+    `report.problems` is empty if nothing is wrong. Each problem names its place; nothing is repaired or hidden. Safe
+    beside writers.
+
+        assert store.verify().problems == []
+    """
+    return (yield lambda: _Verifier(place.core).report())  # type: ignore[no-any-return]
+
+
+def stats(place: Place) -> Plan[Stats]:
+    """Count what the store holds.
+
+    store.stats().state_bytes
+    """
+    usage = yield place.core.port.usage
+    return Stats(
+        runs=usage.runs, checkpoints=usage.checkpoints, entries=usage.entries, effects=usage.effects,
+        attachments=usage.attachments, chunks=usage.chunks, state_bytes=usage.chunk_bytes + usage.root_bytes,
+        file_bytes=usage.file_bytes,
+    )  # fmt: skip
+
+
+class _Verifier:
+    """One look at everything."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._port = core.port
+        self._problems = [Problem(place=core.port.url, reason=reason) for reason in core.port.check()]
+        self._checkpoints = self._entries = 0
+        self._used: dict[int, set[bytes]] = {}
+
+    def report(self) -> Report:
+        runs, before = 0, None
+        while rows := self._port.runs(RunQuery(before=before, limit=_PAGE)):
+            for row in rows:
+                self._problems += self._settled_problems(row)
+            runs, before = runs + len(rows), rows[-1].run
+        sizes = {family: self._port.chunk_sizes(family) for family in self._used}
+        return Report(
+            problems=self._problems, runs=runs, checkpoints=self._checkpoints, entries=self._entries,
+            chunks=sum(map(len, sizes.values())),
+            unused_chunks=sum(len(found.keys() - self._used[family]) for family, found in sizes.items()),
+        )  # fmt: skip
+
+    def _settled_problems(self, row: RunRow) -> list[Problem]:
+        """The problems of a run. If it changed while it was looked at, what was found may be none: look again."""
+        for _ in range(_TRIES):
+            problems = [Problem(place=found.place, reason=found.reason) for found in self._damage(row)]
+            if not problems:
+                return []
+            now = self._port.run(row.run_id)
+            if now is None:
+                return []
+            if now.commit_id == row.commit_id:
+                return problems
+            row = now
+        return problems
+
+    def _damage(self, run: RunRow) -> Iterator[DamagedData]:
+        self._used.setdefault(run.family, set())
+        for check in (self._check_run, self._check_checkpoints, self._check_journal, self._check_rest):
+            found = list(check(run))
+            yield from found
+            if found and check == self._check_run:
+                return  # without the run's row the rest cannot be judged
+
+    def _check_run(self, run: RunRow) -> Iterator[DamagedData]:
+        try:
+            check_run(run)
+        except DamagedData as damage:
+            yield damage
+            return
+        if run.head:
+            newest = self._port.checkpoint(run.run_id, Select(before=NUMBER_MAX))
+            if newest is not None and (newest[1] is None or newest[1].number < run.head):
+                yield DamagedData(f"run {run.run_id!r}", f"its newest checkpoint, number {run.head}, is missing")
+
+    def _check_checkpoints(self, run: RunRow) -> Iterator[DamagedData]:
+        after = 0
+        while rows := self._port.checkpoints(run.run, after, _PAGE):
+            for row in rows:
+                self._checkpoints += 1
+                try:
+                    checked_checkpoint(run, row)
+                    self._check_state(run, row.root, checkpoint_place(run.run_id, row))
+                except DamagedData as damage:
+                    yield damage
+            after = rows[-1].number
+
+    def _check_state(self, run: RunRow, root: bytes, place: str) -> None:
+        _, hashes = decode(root, self._core.fetch(run.family), place)
+        self._used[run.family].update(hashes)
+
+    def _check_journal(self, run: RunRow) -> Iterator[DamagedData]:
+        after = 0
+        while rows := self._port.entries(run.run, after, _PAGE):
+            for row in rows:
+                self._entries += 1
+                after += 1
+                try:
+                    if row.position != after:
+                        raise DamagedData(f"the journal of run {run.run_id!r}", f"entry {after} is missing")
+                    entry_view(run, row)
+                except DamagedData as damage:
+                    yield damage
+                after = row.position
+        if after < run.position:
+            yield DamagedData(f"the journal of run {run.run_id!r}", f"it ends at {after}, not at {run.position}")
+
+    def _check_rest(self, run: RunRow) -> Iterator[DamagedData]:
+        of_run = f"of run {run.run_id!r}"
+        for effect in self._port.effects(run.run):
+            yield from _damage_in(effect_view, run, effect)
+        for row in self._port.attachments(run.run, None, None):
+            place = f"attachment {row.key!r} {of_run}"
+            yield from _damage_in(check_seal, row, run.incarnation, place)
+            yield from _damage_in(self._check_state, run, row.root, place)
+        for item in self._port.inbox(run.run, 0, -1):
+            yield from _damage_in(check_seal, item, run.incarnation, f"inbox item {item.number} {of_run}")
+        for _, gate in self._port.gates(run.run, None, -1):
+            yield from _damage_in(check_seal, gate, run.incarnation, f"gate {gate.gate!r} {of_run}")
+
+
+def _damage_in(check: Callable[..., object], *about: object) -> Iterator[DamagedData]:
+    try:
+        check(*about)
+    except DamagedData as damage:
+        yield damage

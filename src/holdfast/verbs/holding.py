@@ -1,0 +1,86 @@
+"""Holding a run: claim, renew, complete, release, and taking runs back from owners who are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.clock import US
+from holdfast.errors import InvalidInput
+from holdfast.ids import check_id
+from holdfast.limits import LEASE_S_MAX, LEASE_S_MIN
+from holdfast.model import commit as why
+from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, Refused, Take
+from holdfast.model.rows import RunRow
+from holdfast.model.status import COMPLETED, check_status
+from holdfast.verbs.core import Holder, Place
+from holdfast.verbs.plans import Plan
+from holdfast.verbs.writing import committed
+
+_BATCH = 100
+
+Held = TypeVar("Held")
+
+
+def lease_us_of(lease: object) -> int:
+    """A lease in seconds as microseconds."""
+    if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not LEASE_S_MIN <= lease <= LEASE_S_MAX:
+        raise InvalidInput(f"lease must be {LEASE_S_MIN} to {LEASE_S_MAX:.0f} seconds, not {lease!r}")
+    return int(lease * US)
+
+
+def take_claim(
+    place: Place, make: Callable[[Place, RunRow, float], Held], run_id: str, owner: str, lease: float
+) -> Plan[Held | None]:
+    """Take the claim of a run; `make` makes what the caller gets to hold."""
+    check_id("run_id", run_id)
+    check_id("owner", owner)
+    take = Take(owner, place.core.ids.token(16), lease_us_of(lease))
+    commit = Commit(run_id, place.core.ids.token(8), take=take)
+    outcome = yield commit
+    if type(outcome) is Refused and outcome.why in (why.CLAIMED, why.ENDED):
+        return None
+    row = committed(place, commit, outcome).run
+    holder = Holder(owner, row.incarnation, row.fence, take.nonce)
+    return make(Place(place.core, holder), row, float(lease))
+
+
+def renew_claim(place: Place, run_id: str, lease: float) -> Plan[None]:
+    """Extend the lease from now on."""
+    commit = Commit(run_id, place.core.ids.token(8), place.guard(), renew_us=lease_us_of(lease))
+    committed(place, commit, (yield commit))
+
+
+def end_claim(place: Place, run_id: str, status: str | None) -> Plan[None]:
+    """Give up the claim and, in the same commit, set the status."""
+    if status is not None:
+        check_status(status)
+    commit = Commit(run_id, place.core.ids.token(8), place.guard(), status=status, release=True)
+    committed(place, commit, (yield commit))
+
+
+def complete_claim(place: Place, run_id: str) -> Plan[None]:
+    """End the run as completed and give up the claim."""
+    return end_claim(place, run_id, COMPLETED)
+
+
+def recover_expired(place: Place) -> Plan[int]:
+    """Make runs ready again whose owner is gone: whose lease has ended, or ended with the machine.
+
+    Runs with a live owner are left alone. Safe to call from any number of processes; each run is counted once. Returns
+    how many runs were re-armed.
+
+        store.recover_expired()
+    """
+    port, count = place.core.port, 0
+    seen: set[tuple[int, int]] = set()
+    while True:
+        found = yield lambda: port.expired_claims(_BATCH + len(seen))
+        rows = [row for row in found if (row.run, row.fence) not in seen]
+        if not rows:
+            return count
+        for row in rows:
+            seen.add((row.run, row.fence))
+            guard = Guard(OUTSIDER, incarnation=row.incarnation)
+            outcome = yield Commit(row.run_id, place.core.ids.token(8), guard, rearm=row.fence)
+            count += type(outcome) is Committed  # refused: somebody else was first, or it is damaged; go on

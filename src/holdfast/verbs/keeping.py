@@ -1,0 +1,140 @@
+"""Keeping and letting go: prune, sweep, delete. Nothing is removed without being asked for."""
+
+from __future__ import annotations
+
+from holdfast.errors import DamagedData, InvalidInput, RunNotFound
+from holdfast.ids import check_id
+from holdfast.model.commit import Commit, Refused
+from holdfast.model.rows import CheckpointRow, EffectRow
+from holdfast.model.status import TERMINAL
+from holdfast.model.views import Keep, Pruned
+from holdfast.state import rope
+from holdfast.state.decoder import checked
+from holdfast.store.port import Swept
+from holdfast.verbs.core import Core, Place
+from holdfast.verbs.plans import Plan
+from holdfast.verbs.reading import known_run
+from holdfast.verbs.refusals import refusal
+
+
+def to_remove(keep: Keep, checkpoints: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:
+    """The numbers of the checkpoints that no rule keeps, oldest first. `checkpoints` are oldest first."""
+    kept: set[int] = set()
+    for lane in {row.lane for row in checkpoints}:
+        numbers = [row.number for row in checkpoints if row.lane == lane]
+        kept.update(numbers[-keep.last :])
+        if keep.latest_terminal:
+            terminal = [row.number for row in checkpoints if row.lane == lane and row.status in TERMINAL]
+            kept.update(terminal[-1:])
+        if keep.before_pending_effects:
+            for effect in effects:
+                if effect.state == "intent":
+                    kept.update([n for n in numbers if n <= effect.after_checkpoint][-1:])
+    if keep.covering is not None:
+        kept.update(row.number for row in checkpoints if row.covers >= keep.covering)
+    return [row.number for row in checkpoints if row.number not in kept]
+
+
+def prune(place: Place, run_id: str, keep: Keep, *, dry_run: bool = False) -> Plan[Pruned]:
+    """Remove the checkpoints that `keep` does not keep, with their attachments, and free the state only they needed.
+
+    Safe beside writers and forks. With `dry_run=True` nothing is removed and the report says what would be.
+
+        store.prune("run-1", Keep(last=10), dry_run=True).bytes_freed
+    """
+    check_id("run_id", run_id)
+    if not isinstance(keep, Keep):
+        raise InvalidInput(f"prune needs a Keep that says what must stay, not {keep!r}")
+    work = _planned if dry_run else _pruned
+    return (yield lambda: work(place.core, run_id, keep))  # type: ignore[no-any-return]
+
+
+def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
+    left = 0
+
+    def choose(checkpoints: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:
+        nonlocal left
+        gone = to_remove(keep, checkpoints, effects)
+        left = len(checkpoints) - len(gone)
+        return gone
+
+    run = known_run(core, run_id)
+    removed = core.port.prune(run_id, choose)
+    if removed is None:
+        raise RunNotFound(run_id)
+    swept, damage = Swept(0, 0), None
+    try:
+        swept = sweep(core, run.family)
+    except DamagedData as found:  # what a damaged checkpoint leads to is not known, so nothing may be taken from it
+        damage = str(found)
+    return Pruned(
+        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=left, chunks=swept.chunks,
+        bytes_freed=swept.bytes + sum(len(row.root) for row in removed), dry_run=False, damage=damage,
+    )  # fmt: skip
+
+
+def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
+    run = known_run(core, run_id)
+    checkpoints = core.port.checkpoints(run.run, 0, -1)
+    gone = set(to_remove(keep, checkpoints, core.port.effects(run.run)))
+    removed = [row for row in checkpoints if row.number in gone]
+    sizes = core.port.chunk_sizes(run.family)
+    roots, _ = core.port.roots(run.family)
+    for row in removed:
+        roots.remove(row.root)
+    attached = {(row.lane, row.checkpoint_id) for row in removed}
+    for attachment in core.port.attachments(run.run, None, None):
+        if (attachment.lane, attachment.checkpoint_id) in attached:
+            roots.remove(attachment.root)
+    dead = sizes.keys() - marked(core, run.family, roots)
+    return Pruned(
+        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),
+        chunks=len(dead), bytes_freed=sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed),
+        dry_run=True,
+    )  # fmt: skip
+
+
+def sweep(core: Core, family: int) -> Swept:
+    """Free the chunks of a family that nothing leads to, found without a lock; the store looks again for late ones."""
+    roots, seen = core.port.roots(family)
+    dead = core.port.chunk_sizes(family).keys() - marked(core, family, roots)
+    # Chunks that were committed after the roots were read may seem dead; what leads to them is a late root.
+    return core.port.sweep(family, set(dead), seen, lambda late: marked(core, family, late))
+
+
+def marked(core: Core, family: int, roots: list[bytes]) -> set[bytes]:
+    """The hashes of all chunks these roots lead to."""
+    place = f"the state of family {family}"
+    live: set[bytes] = set()
+    nodes: set[bytes] = set()
+    for root in roots:
+        for link in rope.links(root, place):
+            (nodes if link.node else live).add(link.hash)
+    while nodes:
+        found = core.port.chunks(family, list(nodes))
+        live |= nodes
+        below: set[bytes] = set()
+        for name in nodes:
+            if name not in found:
+                continue  # a missing node cannot lead anywhere; verify reports it
+            for link in rope.links(checked(name, found[name], place), place):
+                (below if link.node else live).add(link.hash)
+        nodes = below - live
+    return live
+
+
+def delete(place: Place, run_id: str) -> Plan[bool]:
+    """Remove a run and everything that is its own. False if it was not there; refused while somebody holds it.
+
+    store.delete("run-1")
+    """
+    check_id("run_id", run_id)
+    core = place.core
+    gone = yield lambda: core.port.delete_run(run_id)
+    core.memory.forget(run_id)
+    if gone is None:
+        return False
+    if isinstance(gone, Refused):
+        raise refusal(place, Commit(run_id, b""), gone)
+    yield lambda: sweep(core, gone.family)
+    return True

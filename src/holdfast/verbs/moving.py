@@ -1,0 +1,155 @@
+"""New runs from old ones: fork and copy. Both share the source's state, so they cost next to nothing."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from holdfast.errors import CheckpointNotFound, InvalidInput
+from holdfast.ids import check_id
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, NewAttachment, NewCheckpoint, NewEffect, NewEntry, NewRun, Refused
+from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.model.status import READY, RUNNING
+from holdfast.model.views import RunInfo
+from holdfast.state.values import pack
+from holdfast.store.port import Select
+from holdfast.store.seal import check_seal
+from holdfast.store.tags import read_metadata
+from holdfast.verbs.core import Core, Place
+from holdfast.verbs.plans import Plan
+from holdfast.verbs.reading import find_checkpoint, known_run, selection
+from holdfast.verbs.shown import checked_checkpoint, run_info
+from holdfast.verbs.writing import committed
+
+
+class Contents(NamedTuple):
+    """What a run is made of, apart from its state's chunks. All of it was checked."""
+
+    run: RunRow
+    checkpoints: list[CheckpointRow]
+    entries: list[EntryRow]
+    effects: list[EffectRow]
+    attachments: list[AttachmentRow]
+
+
+def fork(
+    place: Place,
+    run_id: str,
+    new_run_id: str,
+    *,
+    step: int | None = None,
+    at: int | str | None = None,
+    checkpoint_id: str | None = None,
+    lane: str = "",
+) -> Plan[RunInfo]:
+    """Start a new run from a checkpoint, chosen as in `load`.
+
+    It has that checkpoint with its attachments, the journal up to what the checkpoint covers, and the effects recorded
+    before it. The source is not touched, and the state is shared.
+
+        store.fork("run-1", "run-1b", step=2)
+    """
+    select = selection(step, at, checkpoint_id, lane)
+    wanted = f"with {_chosen(select)}" if _chosen(select) else "at all"
+    core = place.core
+    return (yield from _made(place, run_id, new_run_id, lambda: _forked(core, run_id, select, wanted), origin=True))
+
+
+def copy(place: Place, run_id: str, new_run_id: str) -> Plan[RunInfo]:
+    """Copy a run with all its checkpoints, journal, effects and attachments. The state is shared, not written again.
+
+    Claims, gates, timers and the inbox are not copied: they belong to the one run.
+
+        store.copy("run-1", "run-2")
+    """
+    core = place.core
+    return (yield from _made(place, run_id, new_run_id, lambda: contents(core, run_id), origin=False))
+
+
+def _made(place: Place, run_id: str, new_run_id: str, read: Any, *, origin: bool) -> Plan[RunInfo]:
+    check_id("run_id", run_id)
+    check_id("new run_id", new_run_id)
+    if run_id == new_run_id:
+        raise InvalidInput(f"the new run needs an id of its own, not {run_id!r} again")
+    while True:
+        parts: Contents = yield read
+        run = parts.run
+        new = NewRun(
+            place.core.ids.token(16), True, run_id, run.incarnation, run.gc_epoch,
+            pack(f"{run_id}@{parts.checkpoints[0].checkpoint_id}") if origin else run.origin,
+        )  # fmt: skip
+        commit = recreated(place, parts, new_run_id, new)
+        outcome = yield commit
+        if type(outcome) is Refused and outcome.why == why.SOURCE:
+            continue  # the source was swept or replaced while it was read: read it again
+        return run_info(committed(place, commit, outcome).run)
+
+
+def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit:
+    """The commit that makes a run of these parts."""
+    run = parts.run
+    return Commit(
+        run_id,
+        place.core.ids.token(8),
+        create=new,
+        workflow=run.workflow or None,
+        status=READY if new.source and run.status == RUNNING else run.status,
+        metadata=tuple(read_metadata(run.metadata).items()),
+        entries=tuple(NewEntry(row.kind, row.body, row.created_us) for row in parts.entries),
+        checkpoints=tuple(
+            NewCheckpoint(
+                row.checkpoint_id, row.root, row.lane, row.parent_id, row.step, row.next_node, row.covers, row.status,
+                row.metadata, row.created_us,
+            )
+            for row in parts.checkpoints
+        ),
+        effects=tuple(
+            NewEffect(row.key, row.state, row.tool, row.target, row.reversible, row.body)  # type: ignore[arg-type]
+            for row in parts.effects
+            if row.state != "undone"
+        ),
+        attachments=tuple(NewAttachment(row.checkpoint_id, row.key, row.root, row.lane) for row in parts.attachments),
+    )  # fmt: skip
+
+
+def contents(core: Core, run_id: str) -> Contents:
+    """Everything a copy of a run needs, checked."""
+    run = known_run(core, run_id)
+    rows = [checked_checkpoint(run, row) for row in core.port.checkpoints(run.run, 0, -1)]
+    return Contents(
+        run, rows, *_beside(core, run, core.port.entries(run.run, 0, -1), core.port.attachments(run.run, None, None))
+    )
+
+
+def _forked(core: Core, run_id: str, select: Select, wanted: str) -> Contents:
+    known_run(core, run_id)
+    found = find_checkpoint(core, run_id, select)
+    if found is None:
+        raise CheckpointNotFound(run_id, wanted)
+    run, row = found
+    entries = core.port.entries(run.run, 0, row.covers) if row.covers else []
+    attachments = core.port.attachments(run.run, row.lane, row.checkpoint_id)
+    kept, effects, beside = _beside(core, run, entries, attachments)
+    before = [effect for effect in effects if effect.after_checkpoint < row.number]
+    return Contents(_fresh(run), [row], kept, before, beside)
+
+
+def _fresh(run: RunRow) -> RunRow:
+    """A fork goes on from its checkpoint, whatever became of its source."""
+    import msgspec
+
+    return msgspec.structs.replace(run, status=READY)
+
+
+def _beside(
+    core: Core, run: RunRow, entries: list[EntryRow], attachments: list[AttachmentRow]
+) -> tuple[list[EntryRow], list[EffectRow], list[AttachmentRow]]:
+    effects = core.port.effects(run.run)
+    for row in (*entries, *effects, *attachments):
+        check_seal(row, run.incarnation, f"a row of run {run.run_id!r} ({type(row).__name__})")
+    return entries, effects, attachments
+
+
+def _chosen(select: Select) -> str:
+    names = ("checkpoint_id", "step", "at", "lane")
+    return ", ".join(f"{name} {getattr(select, name)!r}" for name in names if getattr(select, name))

@@ -1,0 +1,262 @@
+"""Writing to a run: save, append, mark, attach. Each is one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.errors import InvalidCursor, InvalidInput, LimitExceeded
+from holdfast.ids import check_id, check_lane
+from holdfast.limits import ENTRIES_PER_COMMIT_MAX, NUMBER_MAX
+from holdfast.model import commit as why
+from holdfast.model.commit import (
+    Commit,
+    Committed,
+    NewAttachment,
+    NewCheckpoint,
+    NewEffect,
+    NewEntry,
+    NewRun,
+    Outcome,
+    Refused,
+)
+from holdfast.model.status import TERMINAL, check_status
+from holdfast.model.views import Saved
+from holdfast.state.encoder import Encoded, encode
+from holdfast.store.tags import write_metadata
+from holdfast.verbs.core import Known, Place
+from holdfast.verbs.plans import Plan
+from holdfast.verbs.refusals import refusal
+from holdfast.verbs.values import metadata_pairs, value_body
+
+
+def position_of(value: object) -> int:
+    """A journal position given as `41` or `"journal.41"`."""
+    if type(value) is int and 0 <= value <= NUMBER_MAX:
+        return value
+    if type(value) is str and value.startswith("journal."):
+        digits = value.removeprefix("journal.")
+        if digits.isascii() and digits.isdigit() and int(digits) <= NUMBER_MAX:
+            return int(digits)
+    raise InvalidCursor(f"{value!r} is not a journal position; write 41 or 'journal.41'")
+
+
+def save(
+    place: Place,
+    run_id: str,
+    state: object,
+    *,
+    workflow: str | None = None,
+    step: int | None = None,
+    next_node: str | None = None,
+    status: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    covers: int | str | None = None,
+    checkpoint_id: str | None = None,
+    parent_id: str | None = None,
+    lane: str = "",
+    replace: bool = False,
+) -> Plan[Saved]:
+    """Save the run's whole state as a checkpoint, durably, and create the run if it is not there.
+
+    The same `checkpoint_id` again with the same content is a no-op; with other content it is a `CheckpointConflict`
+    unless `replace=True`. Omitted: `step` is the lane's last step plus one, `covers` the end of the journal,
+    `parent_id` the lane's newest checkpoint, `status` stays as it is ("ready" for a new run). `metadata` is kept with
+    the checkpoint and merged into the run's.
+
+        saved = store.save("run-1", {"messages": []}, workflow="triage", status="running")
+        saved.checkpoint_id, saved.bytes_added
+    """
+    check_id("run_id", run_id)
+    pairs = metadata_pairs(metadata) if metadata is not None else ()
+    new = _checkpoint(place, step, next_node, status, covers, checkpoint_id, parent_id, lane, replace=replace)
+    if pairs:
+        new["metadata"] = write_metadata(pairs)
+    if workflow is not None:
+        check_id("workflow", workflow)
+    while True:
+        known = place.core.memory.get(run_id)
+        encoded = _encoded(state, known, lane)
+        commit = Commit(
+            run_id, place.core.ids.token(8), place.guard(known if encoded.linked else None), creation(place), workflow,
+            status, pairs, checkpoints=(NewCheckpoint(root=encoded.root, **new),),
+            chunks=place.core.chunk_rows(encoded.chunks) if encoded.chunks else (),
+        )  # fmt: skip
+        outcome = yield commit
+        if outdated(place, run_id, outcome, known):
+            continue
+        done = committed(place, commit, outcome)
+        if encoded.linked:
+            place.core.memory.note(done.run, encoded.chunks, lane, encoded)
+        return Saved(
+            run_id=run_id, checkpoint_id=new["checkpoint_id"], covers=done.covers, step=done.step,
+            terminal=(status or done.run.status) in TERMINAL, bytes_added=done.bytes_added, number=done.numbers[0],
+        )  # fmt: skip
+
+
+def append(place: Place, run_id: str, entries: Iterable[dict[str, Any]]) -> Plan[int]:
+    """Append entries to the run's journal, all or none, and create the run if it is not there.
+
+    An entry is a dict with a text under "kind". Returns the position of the last one.
+
+        store.append("run-1", [{"kind": "note", "text": "looked it up"}])
+    """
+    check_id("run_id", run_id)
+    if isinstance(entries, dict):
+        raise InvalidInput("append takes a list of entries; put the dict into a list")
+    new = tuple(_entry(place, entry) for entry in entries)
+    if not new:
+        raise InvalidInput("append needs at least one entry")
+    if len(new) > ENTRIES_PER_COMMIT_MAX:
+        raise LimitExceeded(f"{len(new)} entries at once, at most {ENTRIES_PER_COMMIT_MAX} are allowed")
+    commit = Commit(run_id, place.core.ids.token(8), place.guard(), creation(place), entries=new)
+    return committed(place, commit, (yield commit)).run.position
+
+
+def mark_done(
+    place: Place,
+    run_id: str,
+    key: str,
+    *,
+    tool: str = "",
+    target: str | None = None,
+    reversible: bool = False,
+    result: object = None,
+) -> Plan[bool]:
+    """Record that the side effect `key` was done, with its result. True the first time, False ever after.
+
+    Atomic between processes: of all that try, one gets True. A repeated tool call is answered with the stored result.
+
+        if store.mark_done("run-1", "tool-use-7", tool="write_file", result={"bytes": 12}):
+            ...
+        store.effects("run-1", key="tool-use-7")[0].result
+    """
+    return _mark(
+        place, run_id, NewEffect(key, "done", tool, target, reversible, value_body(place.core, result, "result"))
+    )
+
+
+def mark_intent(
+    place: Place, run_id: str, key: str, *, tool: str = "", target: str | None = None, reversible: bool = False
+) -> Plan[bool]:
+    """Record that the side effect `key` is about to be done. Until `mark_done` it is in doubt.
+
+    True if it was not recorded before. False means: somebody began it, so ask what became of it before doing it again.
+
+        if store.mark_intent("run-1", "tool-use-7", tool="send_mail"):
+            ...
+    """
+    return _mark(place, run_id, NewEffect(key, "intent", tool, target, reversible))
+
+
+def _mark(place: Place, run_id: str, effect: NewEffect) -> Plan[bool]:
+    check_id("run_id", run_id)
+    check_id("effect key", effect.key)
+    if effect.tool:
+        check_id("tool", effect.tool)
+    if effect.target is not None:
+        check_id("target", effect.target)
+    commit = Commit(run_id, place.core.ids.token(8), place.guard(), creation(place), effects=(effect,))
+    outcome = yield commit
+    if type(outcome) is Refused and outcome.why == why.EFFECT_DONE:
+        return False
+    committed(place, commit, outcome)
+    return True
+
+
+def attach(
+    place: Place, run_id: str, checkpoint_id: str, key: str, value: object, *, lane: str = "", replace: bool = False
+) -> Plan[None]:
+    """Keep a value beside a checkpoint, which may arrive later. The same value again is a no-op.
+
+    store.attach("run-1", checkpoint_id, "draft", {"text": "…"})
+    """
+    check_id("run_id", run_id)
+    check_id("checkpoint_id", checkpoint_id)
+    check_id("attachment key", key)
+    check_lane(lane)
+    while True:
+        known = place.core.memory.get(run_id)
+        encoded = encode(value, None, known.hashes if known else frozenset())
+        commit = Commit(
+            run_id, place.core.ids.token(8), place.guard(known if encoded.linked else None), creation(place),
+            attachments=(NewAttachment(checkpoint_id, key, encoded.root, lane, replace),),
+            chunks=place.core.chunk_rows(encoded.chunks),
+        )  # fmt: skip
+        outcome = yield commit
+        if outdated(place, run_id, outcome, known):
+            continue
+        done = committed(place, commit, outcome)
+        place.core.memory.note(done.run, encoded.chunks)
+        return
+
+
+# --- what the writing verbs share ------------------------------------------------------------------------------------
+
+
+def creation(place: Place) -> NewRun | None:
+    """Plain writes create a run that is not there; a holder's run is there, or its claim is lost."""
+    return None if place.holder else NewRun(place.core.ids.token(16))
+
+
+def committed(place: Place, commit: Commit, outcome: Outcome) -> Committed:
+    """The outcome, if it is one; else the error that says why not."""
+    if type(outcome) is Refused:
+        raise refusal(place, commit, outcome)
+    assert isinstance(outcome, Committed)
+    return outcome
+
+
+def outdated(place: Place, run_id: str, outcome: Outcome, known: Known | None) -> bool:
+    """Whether a commit was refused because what was remembered of the run no longer holds. It is forgotten then."""
+    if known is None or type(outcome) is not Refused or outcome.why not in (why.EPOCH, why.INCARNATION):
+        return False
+    place.core.memory.forget(run_id)
+    return True
+
+
+def _encoded(state: object, known: Known | None, lane: str) -> Encoded:
+    return encode(state, known.memos.get(lane), known.hashes) if known else encode(state)
+
+
+def _checkpoint(
+    place: Place,
+    step: int | None,
+    next_node: str | None,
+    status: str | None,
+    covers: int | str | None,
+    checkpoint_id: str | None,
+    parent_id: str | None,
+    lane: str,
+    *,
+    replace: bool,
+) -> dict[str, Any]:
+    """The parts of a checkpoint that do not depend on its state, checked."""
+    if step is not None and (type(step) is not int or not 0 <= step < 2**63):
+        raise InvalidInput(f"step must be a whole number from 0 on, not {step!r}")
+    if next_node is not None:
+        check_id("next_node", next_node)
+    if status is not None:
+        check_status(status)
+    if parent_id is not None:
+        check_id("parent_id", parent_id)
+    if checkpoint_id is not None:
+        check_id("checkpoint_id", checkpoint_id)
+    check_lane(lane)
+    return {
+        "checkpoint_id": checkpoint_id or place.core.ids.name(),
+        "lane": lane,
+        "parent_id": parent_id,
+        "step": step,
+        "next_node": next_node,
+        "covers": None if covers is None else position_of(covers),
+        "status": status,
+        "named": checkpoint_id is not None,
+        "replace": replace,
+    }
+
+
+def _entry(place: Place, entry: object) -> NewEntry:
+    if not isinstance(entry, dict) or "kind" not in entry:
+        raise InvalidInput(f'a journal entry is a dict with a text under "kind", not {entry!r}')
+    return NewEntry(check_id('an entry\'s "kind"', entry["kind"]), value_body(place.core, entry, "a journal entry"))
