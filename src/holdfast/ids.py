@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
+from collections import deque
 from typing import Final, Protocol
 
 from holdfast.errors import InvalidId
 from holdfast.limits import ID_BYTES_MAX
 
-_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
-_PAIRS: Final = [a + b for a in _ALPHABET for b in _ALPHABET]
+_FETCHED: Final = 256
 
 
 class Ids(Protocol):
@@ -29,14 +30,38 @@ class Ids(Protocol):
 
 
 class RandomIds:
-    """Ids from the clock and the system's random source: 20 characters, 50 bits of time and 50 of chance."""
+    """Ids from the clock and the system's random source.
+
+    Random bytes are fetched in advance. They are handed out once even to threads that ask at the same moment, and a
+    forked process fetches its own.
+    """
+
+    def __init__(self) -> None:
+        self._drop()
+        forgetful = weakref.WeakMethod(self._drop)
+
+        def after_fork() -> None:
+            drop = forgetful()
+            if drop is not None:
+                drop()
+
+        os.register_at_fork(after_in_child=after_fork)
+
+    def _drop(self) -> None:
+        self._tokens: dict[int, deque[bytes]] = {}
 
     def name(self) -> str:
-        bits = ((time.time_ns() >> 13) & (1 << 50) - 1) << 50 | int.from_bytes(os.urandom(7), "big") >> 6
-        return "".join([_PAIRS[bits >> shift & 1023] for shift in (90, 80, 70, 60, 50, 40, 30, 20, 10, 0)])
+        return f"{time.time_ns() >> 12:013x}{self.token(4).hex()}"
 
     def token(self, size: int) -> bytes:
-        return os.urandom(size)
+        try:
+            return self._tokens[size].pop()
+        except (KeyError, IndexError):
+            fresh = os.urandom(size * _FETCHED)
+            self._tokens.setdefault(size, deque()).extend(
+                [fresh[at : at + size] for at in range(size, len(fresh), size)]
+            )
+            return fresh[:size]
 
 
 def check_id(what: str, value: object) -> str:

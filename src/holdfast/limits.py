@@ -19,8 +19,12 @@ STATE_BYTES_MAX: Final = 64 * MIB
 STATE_READ_BYTES_MAX: Final = 2 * STATE_BYTES_MAX
 """What a reader will expand; also the guard against crafted compression and repetition."""
 
-DEPTH_MAX: Final = 100
-"""How deep lists, dicts, tuples and sets may lie in one another. The decoder takes 1,000."""
+DEPTH_MAX: Final = 250
+"""How deep containers may surely lie in one another. The encoder refuses at about this depth, a large state cut into
+pieces at twice it at the latest; the decoder takes 1,000."""
+
+NESTING_MAX: Final = 30
+"""How many tuples and sets may lie in one another."""
 
 INT_BYTES_MAX: Final = 4 * KIB
 """A big integer, as bytes: about 9,800 decimal digits."""

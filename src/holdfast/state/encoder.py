@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.errors import LimitExceeded, Unstorable
-from holdfast.limits import STATE_BYTES_MAX
+from holdfast.limits import DEPTH_MAX, STATE_BYTES_MAX
 from holdfast.state.paging import Index, Leaf, Page, Pager, ended
 from holdfast.state.rope import Link, Segment, chunk_hash, link, weight, write
 from holdfast.state.values import array_header, look, map_header, pack, pack_unchecked, plain_value
@@ -69,7 +69,7 @@ class Items(msgspec.Struct, frozen=True):
 Memo = Whole | Fields | Items
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, frozen=True):
     """What a state became."""
 
     root: bytes
@@ -90,7 +90,7 @@ class _Part(NamedTuple):
 def encode(state: object, memo: Memo | None = None, known: set[bytes] | frozenset[bytes] = frozenset()) -> Encoded:
     """Encode `state`. Chunks whose hash is in `known`, or that the memo already led to, are not returned again."""
     if memo is None or type(memo) is Whole:
-        flat = _pack(state, 0, state)
+        flat = pack(state)
         if len(flat) <= INLINE_MAX:
             return Encoded(b"\x01" + flat, {}, False, None, len(flat))
     encoder = _Encoder(known)
@@ -104,14 +104,6 @@ def encode(state: object, memo: Memo | None = None, known: set[bytes] | frozense
     if part.size <= INLINE_MAX:
         return Encoded(b"\x01" + pack(state), {}, False, None, part.size)
     return Encoded(write(part.rope), encoder.chunks, True, part.memo, part.size)
-
-
-def _pack(value: object, depth: int, whole: object) -> bytes:
-    try:
-        return pack(value, depth)
-    except Unstorable:
-        look(whole)
-        raise
 
 
 class _Encoder:
@@ -129,6 +121,8 @@ class _Encoder:
 
     def value(self, value: object, memo: Memo | None, depth: int, split_min: int) -> _Part:
         """The rope of any value. A memo of a cut value spares encoding the value whole to learn that it is long."""
+        if depth > DEPTH_MAX:
+            raise Unstorable(f"the value lies more than {DEPTH_MAX} containers deep", "state")
         value = plain_value(value)
         if type(memo) is Fields and type(value) is dict and len(value) <= FIELDS_MAX:
             part = self._fields(value, memo, depth)

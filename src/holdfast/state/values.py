@@ -26,6 +26,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import threading
 import uuid
 import zoneinfo
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ import msgspec
 import ormsgpack
 
 from holdfast.errors import DamagedData, Unstorable, UnsupportedFormat
-from holdfast.limits import DEPTH_MAX, INT_BYTES_MAX
+from holdfast.limits import DEPTH_MAX, INT_BYTES_MAX, NESTING_MAX
 
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_TUPLE
@@ -54,11 +55,6 @@ _FLOAT: Final = 0xCB
 _HIGH_FLOATS: Final = (b"\xcb\x7f", b"\xcb\xff")
 """NaN and the infinities start so; so do a few huge floats, and chance bytes, which the slow look then clears."""
 
-_NOT_OPENING: Final = bytes(
-    b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF or 0xC7 <= b <= 0xC9 or 0xD4 <= b <= 0xD8)
-)
-"""Bytes that cannot open a list, dict or extension."""
-
 _packb = ormsgpack.packb
 
 
@@ -66,8 +62,6 @@ def pack(value: object, depth: int = 0) -> bytes:
     """Encode `value`, which lies `depth` containers deep in the state. Raises Unstorable with the path within it."""
     data = pack_unchecked(value, depth)
     if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
-        look(value, depth)
-    elif len(data) > DEPTH_MAX - depth and len(data.translate(None, _NOT_OPENING)) > DEPTH_MAX - depth:
         look(value, depth)
     return data
 
@@ -199,12 +193,32 @@ def _lower(value: object) -> object:
     return lower(value) if lower else _lower_object(value)
 
 
-def _nested(code: int, items: list[Any]) -> ormsgpack.Ext:
-    return ormsgpack.Ext(code, _packb(items, _lower, _OPTIONS))
+class _Nesting(threading.local):
+    """How many tuples and sets lie around the one that is being encoded. Each starts the encoder's own count anew."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+        if self.depth > NESTING_MAX:
+            self.depth -= 1
+            raise Unstorable(f"more than {NESTING_MAX} tuples or sets lie in one another")
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.depth -= 1
+
+
+_nesting = _Nesting()
+
+
+def _lower_tuple(value: tuple[Any, ...]) -> ormsgpack.Ext:
+    with _nesting:
+        return ormsgpack.Ext(TUPLE, _packb(list(value), _lower, _OPTIONS))
 
 
 def _lower_set(code: int, value: set[Any] | frozenset[Any]) -> ormsgpack.Ext:
-    items = sorted(_packb(item, _lower, _OPTIONS) for item in value)
+    with _nesting:
+        items = sorted([_packb(item, _lower, _OPTIONS) for item in value])
     return ormsgpack.Ext(code, array_header(len(items)) + b"".join(items))
 
 
@@ -248,7 +262,7 @@ def _lower_decimal(value: decimal.Decimal) -> ormsgpack.Ext:
 
 
 _LOWER: Final[dict[type, Callable[[Any], object]]] = {
-    tuple: lambda value: _nested(TUPLE, list(value)),
+    tuple: _lower_tuple,
     set: lambda value: _lower_set(SET, value),
     frozenset: lambda value: _lower_set(FROZENSET, value),
     dt.datetime: _lower_datetime,

@@ -143,7 +143,7 @@ class MemoryStore(StorePort):
                 check_run(row)
             except DamagedData as damage:
                 return Refused(why.DAMAGED, row, extra=damage)
-        made = decide(row, commit, self._clock.now_us(), self._clock.lease_time(), self._look)
+        made = decide(row, commit, self._clock.now_us(), self._clock.lease_time, self._look)
         if isinstance(made, Refused):
             return made
         added = self._apply(made, commit) if made.fresh else 0
@@ -220,7 +220,7 @@ class MemoryStore(StorePort):
             run = self._ids.get(run_id)
             if run is None:
                 return None
-            if is_live(run.row, self._clock.lease_time()):
+            if is_live(run.row, self._clock.lease_time):
                 return Refused(why.CLAIMED, run.row)
             del self._ids[run_id], self._runs[run.row.run]
             if not any(True for _ in self._family(run.row.family)):
@@ -294,7 +294,7 @@ class MemoryStore(StorePort):
 
     def expired_claims(self, limit: int) -> list[RunRow]:
         with self._open():
-            lease = self._clock.lease_time()
+            lease = self._clock.lease_time
             return [r.row for r in self._runs.values() if r.row.owner and not is_live(r.row, lease)][:limit]
 
     def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:

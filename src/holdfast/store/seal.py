@@ -30,7 +30,8 @@ def make_seal(row: Any, incarnation: bytes) -> bytes:
 
 def sealed(row: SealedRow, incarnation: bytes) -> SealedRow:
     """`row` with its seal."""
-    row = _replace(row, seal=b"")
+    if row.seal:
+        row = _replace(row, seal=b"")
     return _replace(row, seal=make_seal(row, incarnation))
 
 

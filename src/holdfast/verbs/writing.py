@@ -22,7 +22,7 @@ from holdfast.model.commit import (
 )
 from holdfast.model.status import TERMINAL, check_status
 from holdfast.model.views import Saved
-from holdfast.state.encoder import Encoded, encode
+from holdfast.state.encoder import encode
 from holdfast.store.tags import write_metadata
 from holdfast.verbs.core import Known, Place
 from holdfast.verbs.plans import Plan
@@ -68,29 +68,33 @@ def save(
         saved.checkpoint_id, saved.bytes_added
     """
     check_id("run_id", run_id)
-    pairs = metadata_pairs(metadata) if metadata is not None else ()
-    new = _checkpoint(place, step, next_node, status, covers, checkpoint_id, parent_id, lane, replace=replace)
-    if pairs:
-        new["metadata"] = write_metadata(pairs)
-    if workflow is not None:
-        check_id("workflow", workflow)
+    core = place.core
+    pairs, described = ((), None) if metadata is None else _metadata(metadata)
+    _check_save(workflow, step, next_node, status, checkpoint_id, parent_id, lane)
+    position = None if covers is None else position_of(covers)
+    name = checkpoint_id or core.ids.name()
     while True:
-        known = place.core.memory.get(run_id)
-        encoded = _encoded(state, known, lane)
+        known = core.memory.get(run_id)
+        encoded = encode(state, known.memos.get(lane), known.hashes) if known else encode(state)
+        new = NewCheckpoint(
+            name, encoded.root, lane, parent_id, step, next_node, position, status, described, None,
+            checkpoint_id is not None, replace,
+        )  # fmt: skip
         commit = Commit(
-            run_id, place.core.ids.token(8), place.guard(known if encoded.linked else None), creation(place), workflow,
-            status, pairs, checkpoints=(NewCheckpoint(root=encoded.root, **new),),
-            chunks=place.core.chunk_rows(encoded.chunks) if encoded.chunks else (),
+            run_id, core.ids.token(8), place.guard(known) if encoded.linked else place.guard(), creation(place),
+            workflow, status, pairs, (), (new,), core.chunk_rows(encoded.chunks) if encoded.chunks else (),
         )  # fmt: skip
         outcome = yield commit
-        if outdated(place, run_id, outcome, known):
-            continue
-        done = committed(place, commit, outcome)
+        if type(outcome) is not Committed:
+            if outdated(place, run_id, outcome, known):
+                continue
+            raise refusal(place, commit, outcome)
         if encoded.linked:
-            place.core.memory.note(done.run, encoded.chunks, lane, encoded)
+            core.memory.note(outcome.run, encoded.chunks, lane, encoded)
         return Saved(
-            run_id=run_id, checkpoint_id=new["checkpoint_id"], covers=done.covers, step=done.step,
-            terminal=(status or done.run.status) in TERMINAL, bytes_added=done.bytes_added, number=done.numbers[0],
+            run_id=run_id, checkpoint_id=name, covers=outcome.covers, step=outcome.step,
+            terminal=(status or outcome.run.status) in TERMINAL, bytes_added=outcome.bytes_added,
+            number=outcome.numbers[0],
         )  # fmt: skip
 
 
@@ -215,23 +219,22 @@ def outdated(place: Place, run_id: str, outcome: Outcome, known: Known | None) -
     return True
 
 
-def _encoded(state: object, known: Known | None, lane: str) -> Encoded:
-    return encode(state, known.memos.get(lane), known.hashes) if known else encode(state)
+def _metadata(metadata: dict[str, Any]) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
+    pairs = metadata_pairs(metadata)
+    return pairs, write_metadata(pairs)
 
 
-def _checkpoint(
-    place: Place,
+def _check_save(
+    workflow: str | None,
     step: int | None,
     next_node: str | None,
     status: str | None,
-    covers: int | str | None,
     checkpoint_id: str | None,
     parent_id: str | None,
     lane: str,
-    *,
-    replace: bool,
-) -> dict[str, Any]:
-    """The parts of a checkpoint that do not depend on its state, checked."""
+) -> None:
+    if workflow is not None:
+        check_id("workflow", workflow)
     if step is not None and (type(step) is not int or not 0 <= step < 2**63):
         raise InvalidInput(f"step must be a whole number from 0 on, not {step!r}")
     if next_node is not None:
@@ -242,18 +245,8 @@ def _checkpoint(
         check_id("parent_id", parent_id)
     if checkpoint_id is not None:
         check_id("checkpoint_id", checkpoint_id)
-    check_lane(lane)
-    return {
-        "checkpoint_id": checkpoint_id or place.core.ids.name(),
-        "lane": lane,
-        "parent_id": parent_id,
-        "step": step,
-        "next_node": next_node,
-        "covers": None if covers is None else position_of(covers),
-        "status": status,
-        "named": checkpoint_id is not None,
-        "replace": replace,
-    }
+    if lane != "":
+        check_lane(lane)
 
 
 def _entry(place: Place, entry: object) -> NewEntry:

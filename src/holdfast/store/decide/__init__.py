@@ -7,22 +7,21 @@ commit is refused, nothing. Whatever else must be known (is this effect done? is
 
 from __future__ import annotations
 
-from holdfast.clock import LeaseTime
 from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, NewRun, Refused
 from holdfast.model.rows import RunRow
 from holdfast.model.status import READY, TERMINAL
 from holdfast.store.decide.checkpoints import add_checkpoints, append_entries
-from holdfast.store.decide.draft import Decision, Draft, Look
+from holdfast.store.decide.draft import Decision, Draft, Lease, Look
 from holdfast.store.decide.holding import merge_metadata, set_claim, set_status
 from holdfast.store.decide.inbox import deliver, pass_on, set_gates
 from holdfast.store.decide.ledger import attach, mark_effects
 
-__all__ = ["Decision", "Look", "decide", "is_live"]
+__all__ = ["Decision", "Lease", "Look", "decide", "is_live"]
 
 
-def decide(row: RunRow | None, commit: Commit, now_us: int, lease: LeaseTime, look: Look) -> Decision | Refused:
+def decide(row: RunRow | None, commit: Commit, now_us: int, lease: Lease, look: Look) -> Decision | Refused:
     """What `commit` does to the run whose row is `row`, or why it does nothing."""
     if row is None:
         if commit.create is None:
@@ -30,18 +29,24 @@ def decide(row: RunRow | None, commit: Commit, now_us: int, lease: LeaseTime, lo
         found = _new_run(commit, commit.create, now_us, look)
         if isinstance(found, Refused):
             return found
-        draft = Draft(found, commit, now_us, lease, look, created=True)
+        draft = Draft(
+            found, True, commit, now_us=now_us, lease=lease, look=None, position=len(commit.entries), changes={}
+        )  # fmt: skip
     else:
         refused = _guard(row, commit, lease)
         if refused is not None:
             return refused
-        draft = Draft(row, commit, now_us, lease, look, created=False)
-    return _fill(draft, commit) or draft.decision()
+        position = row.position + len(commit.entries)
+        draft = Draft(row, False, commit, now_us=now_us, lease=lease, look=look, position=position, changes={})
+    return _fill(draft, commit) or draft.decided(look)
 
 
-def is_live(row: RunRow, lease: LeaseTime) -> bool:
+def is_live(row: RunRow, lease: Lease) -> bool:
     """Whether somebody holds the run: has an owner whose lease has not ended and who did not die with the machine."""
-    return row.owner != "" and row.boot == lease.boot and row.lease_us > lease.us
+    if not row.owner:
+        return False
+    boot, now_us = lease()
+    return row.boot == boot and row.lease_us > now_us
 
 
 def _new_run(commit: Commit, create: NewRun, now_us: int, look: Look) -> RunRow | Refused:
@@ -63,7 +68,7 @@ def _new_run(commit: Commit, create: NewRun, now_us: int, look: Look) -> RunRow 
     )  # fmt: skip
 
 
-def _guard(row: RunRow, commit: Commit, lease: LeaseTime) -> Refused | None:
+def _guard(row: RunRow, commit: Commit, lease: Lease) -> Refused | None:
     """Whether the run still is what the commit's guard says."""
     guard = commit.guard
     if commit.create is not None and commit.create.required:
@@ -95,13 +100,16 @@ def _guard(row: RunRow, commit: Commit, lease: LeaseTime) -> Refused | None:
 
 def _fill(draft: Draft, commit: Commit) -> Refused | None:
     """Put everything the commit says into the draft, or say what stands against it."""
-    if draft.row.serial + len(commit.checkpoints) > NUMBER_MAX or draft.position > NUMBER_MAX:
-        return Refused(why.LIMIT, draft.row, f"a run has at most {NUMBER_MAX} checkpoints and journal entries")
+    row = draft.run
+    if row.serial + len(commit.checkpoints) > NUMBER_MAX or draft.position > NUMBER_MAX:
+        return Refused(why.LIMIT, row, f"a run has at most {NUMBER_MAX} checkpoints and journal entries")
     refused = deliver(draft, commit.deliver) if commit.deliver else None
-    set_claim(draft, commit)
-    set_status(draft, commit)
-    if commit.workflow is not None and draft.row.workflow != commit.workflow:
-        draft.change(workflow=commit.workflow)
+    if commit.take or commit.renew_us is not None or commit.release or commit.rearm is not None or row.owner:
+        set_claim(draft, commit)
+    if commit.status is not None or commit.take or commit.release or commit.rearm is not None:
+        set_status(draft, commit)
+    if commit.workflow is not None and row.workflow != commit.workflow:
+        draft.changes["workflow"] = commit.workflow
     if commit.metadata:
         merge_metadata(draft, commit.metadata)
     if commit.entries:
@@ -114,6 +122,6 @@ def _fill(draft: Draft, commit: Commit) -> Refused | None:
         refused = attach(draft, commit.attachments)
     if (commit.gates or commit.close_gates) and refused is None:
         refused = set_gates(draft, commit)
-    if commit.send or commit.take_items or commit.timers or commit.drop_timers or commit.sent:
+    if commit.send or commit.take_items or commit.drop_timers:
         pass_on(draft, commit)
     return refused

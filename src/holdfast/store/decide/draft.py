@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -24,6 +24,9 @@ from holdfast.model.rows import (
 from holdfast.store.seal import SealedRow, sealed
 
 _replace = msgspec.structs.replace
+
+Lease = Callable[[], LeaseTime]
+"""Tells the moment by which leases are measured, if anybody asks."""
 
 
 PROGRESS: Final = frozenset({"position", "serial", "head", "head_id", "step"})
@@ -50,6 +53,7 @@ class Decision(msgspec.Struct, gc=False):
 
     run: RunRow
     created: bool
+    commit: Commit
     fresh: bool = True
     """False: everything is there already, nothing is to be written."""
     progress: bool = False
@@ -68,59 +72,44 @@ class Decision(msgspec.Struct, gc=False):
     new_tags: Sequence[tuple[str, bytes]] = ()
     drop_timers: Sequence[str] = ()
     numbers: tuple[int, ...] = ()
+    """The numbers of the commit's checkpoints, or of its delivered items."""
     covers: int = 0
     step: int = 0
 
 
-class Draft:
-    """Gathers changes; becomes a `Decision`."""
+class Draft(Decision, gc=False, kw_only=True):
+    """A decision in the making. `run` is still the row as it was; what changes in it is gathered in `changes`."""
 
-    __slots__ = ("_changes", "_look", "commit", "created", "lease", "now_us", "out", "position", "row", "wrote")
-
-    def __init__(
-        self, row: RunRow, commit: Commit, now_us: int, lease: LeaseTime, look: Look, *, created: bool
-    ) -> None:
-        self.row = row
-        self.commit = commit
-        self.now_us = now_us
-        self.lease = lease
-        self._look = look
-        self.created = created
-        self.position = row.position + len(commit.entries)
-        """The journal's last position once this commit is applied."""
-        self.wrote = created
-        self.out = Decision(row, created)
-        self._changes: dict[str, Any] = {}
-
-    @property
-    def look(self) -> Look | None:
-        """Reads; None for a run that is only now created, about which there is nothing to read."""
-        return None if self.created else self._look
-
-    def change(self, **fields: Any) -> None:
-        """Change fields of the run's row."""
-        self._changes.update(fields)
-        self.wrote = True
+    now_us: int
+    lease: Lease
+    look: Look | None
+    """Reads; None for a run that is only now created, about which there is nothing to read."""
+    position: int
+    """The journal's last position once this commit is applied."""
+    changes: dict[str, Any]
 
     def now(self, field: str) -> Any:
         """A field of the run's row, with the changes so far."""
-        return self._changes.get(field, getattr(self.row, field))
+        changes = self.changes
+        return changes[field] if field in changes else getattr(self.run, field)
 
     def seal(self, row: SealedRow) -> SealedRow:
         """`row`, sealed for this run."""
-        self.wrote = True
-        return sealed(row, self.row.incarnation)
+        return sealed(row, self.run.incarnation)
 
-    def decision(self) -> Decision:
-        """The rows, with the run's row as it will be."""
-        out = self.out
-        if not self.wrote:
-            out.fresh = False
-            return out
+    def decided(self, look: Look) -> Decision:
+        """The decision: with the run's row as it will be, or nothing at all if there is nothing new."""
+        changes = self.changes
         if self.created:
-            number = self._look.new_run()
-            self.change(run=number, family=self.row.family or number)
-        out.progress = self._changes.keys() <= PROGRESS
-        row = _replace(self.row, updated_us=self.now_us, commit_id=self.commit.commit_id, **self._changes)
-        out.run = sealed(row, row.incarnation)
-        return out
+            number = look.new_run()
+            changes["run"] = number
+            changes["family"] = self.run.family or number
+        elif not changes and not (self.gates or self.items or self.effects or self.taken or self.drop_timers):
+            self.fresh = bool(self.commit.timers or self.commit.sent)
+            if not self.fresh:
+                return self
+        self.progress = changes.keys() <= PROGRESS
+        changes["updated_us"], changes["commit_id"] = self.now_us, self.commit.commit_id
+        row = _replace(self.run, seal=b"", **changes)
+        self.run = sealed(row, row.incarnation)
+        return self

@@ -10,17 +10,17 @@ from holdfast.store.tags import merged_metadata
 
 def set_claim(draft: Draft, commit: Commit) -> None:
     """Take, renew or give up the claim. The guard has made sure that this is allowed."""
-    row, lease = draft.row, draft.lease
+    row, changes = draft.run, draft.changes
     if commit.take is not None:
-        draft.change(
-            fence=row.fence + 1, owner=commit.take.owner, nonce=commit.take.nonce,
-            lease_us=lease.us + commit.take.lease_us, boot=lease.boot,
-        )  # fmt: skip
+        boot, now_us = draft.lease()
+        changes.update(fence=row.fence + 1, owner=commit.take.owner, nonce=commit.take.nonce)
+        changes.update(lease_us=now_us + commit.take.lease_us, boot=boot)
     elif commit.renew_us is not None:
-        draft.change(lease_us=lease.us + commit.renew_us, boot=lease.boot)
-    elif commit.release or commit.rearm is not None or (row.owner and commit.guard.kind == PLAIN):
+        boot, now_us = draft.lease()
+        changes.update(lease_us=now_us + commit.renew_us, boot=boot)
+    elif commit.release or commit.rearm is not None or commit.guard.kind == PLAIN:
         # A plain write comes this far only if the lease has ended. Its former owner must not write any more.
-        draft.change(owner="", nonce=b"", lease_us=0)
+        changes.update(owner="", nonce=b"", lease_us=0)
 
 
 def set_status(draft: Draft, commit: Commit) -> None:
@@ -29,7 +29,7 @@ def set_status(draft: Draft, commit: Commit) -> None:
     if status is None:
         if commit.take is not None:
             status = RUNNING
-        elif (commit.release or commit.rearm is not None) and draft.row.status == RUNNING:
+        elif draft.run.status == RUNNING:
             status = READY
         else:
             return
@@ -41,15 +41,14 @@ def set_status(draft: Draft, commit: Commit) -> None:
 
 def become(draft: Draft, status: str) -> None:
     """Change the status; the moment of becoming ready orders the queue."""
+    draft.changes["status"] = status
     if status == READY:
-        draft.change(status=status, ready_us=draft.now_us)
-    else:
-        draft.change(status=status)
+        draft.changes["ready_us"] = draft.now_us
 
 
 def merge_metadata(draft: Draft, changes: tuple[tuple[str, bytes], ...]) -> None:
     """Merge metadata into the run's."""
-    metadata, old, new = merged_metadata(draft.row.metadata, changes)
+    metadata, old, new = merged_metadata(draft.run.metadata, changes)
     if new:
-        draft.change(metadata=metadata)
-        draft.out.old_tags, draft.out.new_tags = old, new
+        draft.changes["metadata"] = metadata
+        draft.old_tags, draft.new_tags = old, new

@@ -16,22 +16,22 @@ _replace = msgspec.structs.replace
 
 def deliver(draft: Draft, items: tuple[NewItem, ...]) -> Refused | None:
     """Put items into the inbox, each key once, and wake a waiting run."""
-    if draft.row.status in TERMINAL:
-        return Refused(why.ENDED, draft.row)
-    out, number, rows = draft.out, draft.row.inbox, []
+    if draft.run.status in TERMINAL:
+        return Refused(why.ENDED, draft.run)
+    number, rows = draft.run.inbox, []
     for new in items:
-        old = draft.look.item(draft.row.run, new.key) if draft.look else None
+        old = draft.look.item(draft.run.run, new.key) if draft.look else None
         if old is None:
             refused = _admit(draft, new)
             if refused is not None:
                 return refused
             number += 1
             rows.append(draft.seal(ItemRow(number, new.kind, new.name, new.key, new.by, draft.now_us, False, new.body)))
-        out.numbers = (*out.numbers, old.number if old else number)
-    out.items = rows
+        draft.numbers = (*draft.numbers, old.number if old else number)
+    draft.items = rows
     if rows:
-        draft.change(inbox=number)
-        if draft.row.status == WAITING:
+        draft.changes["inbox"] = number
+        if draft.run.status == WAITING:
             become(draft, READY)
     return None
 
@@ -39,28 +39,28 @@ def deliver(draft: Draft, items: tuple[NewItem, ...]) -> Refused | None:
 def _admit(draft: Draft, new: NewItem) -> Refused | None:
     """Check what an item is about: a gate must be open, a timer must be due."""
     if new.kind == "timer":
-        timer = draft.look.timer(draft.row.run, new.name) if draft.look else None
+        timer = draft.look.timer(draft.run.run, new.name) if draft.look else None
         if timer is None or timer.due_us > draft.now_us:
-            return Refused(why.NOT_EXPIRED, draft.row)
-        draft.out.drop_timers = [*draft.out.drop_timers, new.name]
+            return Refused(why.NOT_EXPIRED, draft.run)
+        draft.drop_timers = [*draft.drop_timers, new.name]
         return None
     if new.kind not in ("answer", "expiry"):
         return None
-    gate = draft.look.gate(draft.row.run, new.name) if draft.look else None
+    gate = draft.look.gate(draft.run.run, new.name) if draft.look else None
     if gate is None:
-        return Refused(why.GATE_CLOSED, draft.row, "unknown", new.name)
+        return Refused(why.GATE_CLOSED, draft.run, "unknown", new.name)
     if gate.state == "answered":
-        return Refused(why.ANSWERED, draft.row, new.name, gate)
+        return Refused(why.ANSWERED, draft.run, new.name, gate)
     expired = gate.expires_us is not None and gate.expires_us <= draft.now_us
     if gate.state != "open" or (expired and new.kind == "answer"):
-        return Refused(why.GATE_CLOSED, draft.row, "expired" if gate.state == "open" else gate.state, new.name)
+        return Refused(why.GATE_CLOSED, draft.run, "expired" if gate.state == "open" else gate.state, new.name)
     if new.kind == "expiry" and not expired:
-        return Refused(why.NOT_EXPIRED, draft.row)
+        return Refused(why.NOT_EXPIRED, draft.run)
     if new.kind == "answer":
         gate = _replace(gate, state="answered", answered_us=draft.now_us, answered_by=new.by)
     else:
         gate = _replace(gate, state="expired")
-    draft.out.gates = [*draft.out.gates, draft.seal(gate)]
+    draft.gates = [*draft.gates, draft.seal(gate)]
     return None
 
 
@@ -68,27 +68,28 @@ def set_gates(draft: Draft, commit: Commit) -> Refused | None:
     """Open gates, each name once in a run's life, and close gates that are still open."""
     rows = []
     for new in commit.gates:
-        old = draft.look.gate(draft.row.run, new.gate) if draft.look else None
+        old = draft.look.gate(draft.run.run, new.gate) if draft.look else None
         if old is not None:
-            return Refused(why.GATE_CLOSED, draft.row, f"already there ({old.state})", new.gate)
+            return Refused(why.GATE_CLOSED, draft.run, f"already there ({old.state})", new.gate)
         rows.append(draft.seal(GateRow(new.gate, "open", draft.now_us, new.expires_us, None, None, new.body)))
     for name in commit.close_gates:
-        old = draft.look.gate(draft.row.run, name) if draft.look else None
+        old = draft.look.gate(draft.run.run, name) if draft.look else None
         if old is not None and old.state == "open":
             rows.append(draft.seal(_replace(old, state="closed")))
-    draft.out.gates = [*draft.out.gates, *rows]
+    draft.gates = [*draft.gates, *rows]
     return None
 
 
 def pass_on(draft: Draft, commit: Commit) -> None:
-    """Take items out of the inbox, put messages into the outbox, arm and drop timers."""
-    out, row = draft.out, draft.row
-    out.messages = [
-        draft.seal(MessageRow(number, new.target, new.kind, new.name, new.key, draft.now_us, new.body))
-        for number, new in enumerate(commit.send, start=row.outbox + 1)
-    ]
+    """Take items out of the inbox, put messages into the outbox, drop timers."""
+    outbox = draft.run.outbox
+    if commit.send:
+        draft.messages = [
+            draft.seal(MessageRow(number, new.target, new.kind, new.name, new.key, draft.now_us, new.body))
+            for number, new in enumerate(commit.send, start=outbox + 1)
+        ]
+        draft.changes["outbox"] = outbox + len(commit.send)
     if commit.take_items and draft.look:
-        found = draft.look.items(draft.row.run, commit.take_items)
-        out.taken = [draft.seal(_replace(item, taken=True, body=b"")) for item in found if not item.taken]
-    out.drop_timers = [*out.drop_timers, *commit.drop_timers]
-    draft.change(outbox=row.outbox + len(commit.send))
+        found = draft.look.items(draft.run.run, commit.take_items)
+        draft.taken = [draft.seal(_replace(item, taken=True, body=b"")) for item in found if not item.taken]
+    draft.drop_timers = [*draft.drop_timers, *commit.drop_timers]

@@ -27,18 +27,17 @@ def mark_effects(draft: Draft, effects: tuple[NewEffect, ...]) -> Refused | None
     """Write lines of the ledger."""
     rows = []
     for new in effects:
-        old = draft.look.effect(draft.row.run, new.key) if draft.look else None
+        old = draft.look.effect(draft.run.run, new.key) if draft.look else None
         if new.state not in MAY_BECOME[old.state if old else None]:
-            return Refused(why.EFFECT_DONE, draft.row, new.key, old)
+            return Refused(why.EFFECT_DONE, draft.run, new.key, old)
         rows.append(draft.seal(_outcome(draft, new, old) if old else _first(draft, new)))
-    draft.out.effects = rows
+    draft.effects = rows
     return None
 
 
 def _first(draft: Draft, new: NewEffect) -> EffectRow:
-    number = draft.now("effects") + 1
-    draft.change(effects=number)
-    row, now_us = draft.row, draft.now_us
+    number = draft.changes["effects"] = draft.now("effects") + 1
+    row, now_us = draft.run, draft.now_us
     return EffectRow(
         number, new.key, new.state, new.tool, new.target, new.reversible, row.serial, row.position, now_us, now_us,
         draft.commit.commit_id, new.body,
@@ -55,16 +54,16 @@ def _outcome(draft: Draft, new: NewEffect, old: EffectRow) -> EffectRow:
 
 def attach(draft: Draft, attachments: tuple[NewAttachment, ...]) -> Refused | None:
     """Keep values beside checkpoints. The same value again is nothing new; another one needs `replace`."""
-    rows, number = [], draft.row.attached
+    rows, number = [], draft.run.attached
     for new in attachments:
-        old = draft.look.attachment(draft.row.run, new.lane, new.checkpoint_id, new.key) if draft.look else None
+        old = draft.look.attachment(draft.run.run, new.lane, new.checkpoint_id, new.key) if draft.look else None
         if old is not None and old.root == new.root:
             continue
         if old is not None and not new.replace:
-            return Refused(why.ATTACHMENT_TAKEN, draft.row, new.key)
+            return Refused(why.ATTACHMENT_TAKEN, draft.run, new.key)
         number += 1
         rows.append(draft.seal(AttachmentRow(number, new.lane, new.checkpoint_id, new.key, draft.now_us, new.root)))
     if rows:
-        draft.out.attachments = rows
-        draft.change(attached=number)
+        draft.attachments = rows
+        draft.changes["attached"] = number
     return None

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import apsw
 
 from holdfast.clock import Clock
-from holdfast.errors import StorageFailed, StorageFull, StoreClosed
+from holdfast.errors import HoldfastError, StorageFailed, StorageFull, StoreClosed
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, RunRow
@@ -39,6 +39,29 @@ _SWEEP_BATCH: Final = 2_000
 _ROOM_CHECK_S: Final = 0.2
 _abandoned: list[object] = []
 """Connections of a parent process: closing them in the child could disturb the parent."""
+
+
+class _Writing:
+    """Holds the writer's lock, and translates the errors of SQLite."""
+
+    def __init__(self, store: SqliteStore, lock: threading.RLock) -> None:
+        self._store = store
+        self._lock = lock
+
+    def __enter__(self) -> Writer:
+        self._lock.acquire()
+        try:
+            return self._store.open_writer()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, apsw.Error):
+                raise self._store.failed(error) from error
+        finally:
+            self._lock.release()
 
 
 class SqliteStore(SqliteReads):
@@ -64,6 +87,7 @@ class SqliteStore(SqliteReads):
         self._lock = threading.RLock()
         self._writer: Writer | None = None
         self._idle: deque[apsw.Connection] = deque()
+        self._writing_here = _Writing(self, self._lock)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -147,7 +171,7 @@ class SqliteStore(SqliteReads):
             if not found:
                 return None
             row = built(RunRow, found)
-            if is_live(row, self._clock.lease_time()):
+            if is_live(row, self._clock.lease_time):
                 return Refused(why.CLAIMED, row)
             for table in ("checkpoints", "entries", "effects", "attachments", "items", "messages"):
                 execute(sql[f"delete_{table}"], (key_of(row.run, 0), last_key(row.run)))
@@ -162,22 +186,25 @@ class SqliteStore(SqliteReads):
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[Writer]:
+    def _writing(self) -> _Writing:
         """The one writing connection, for this thread alone."""
         if self._pid != os.getpid():
             self._abandon()
-        with self._lock:
-            if self._closed:
-                raise StoreClosed(f"{self.url} was closed")
-            if self._writer is None:
-                self._writer = Writer(self._opener.open(), self._clock)
-            try:
-                yield self._writer
-            except apsw.Error as error:
-                if isinstance(error, apsw.IOError):
-                    self._drop_writer()
-                raise self._opener.translated(error) from error
+        return self._writing_here
+
+    def open_writer(self) -> Writer:
+        """The writer, with its lock held by this thread."""
+        if self._closed:
+            raise StoreClosed(f"{self.url} was closed")
+        if self._writer is None:
+            self._writer = Writer(self._opener.open(), self._clock)
+        return self._writer
+
+    def failed(self, error: apsw.Error) -> HoldfastError:
+        """What an error of SQLite means. After an input/output error its connection is not used again."""
+        if isinstance(error, apsw.IOError):
+            self._drop_writer()
+        return self._opener.translated(error)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Writer]:
@@ -224,7 +251,9 @@ class SqliteStore(SqliteReads):
         if not self._reserve_bytes:
             return
         now = time.monotonic()
-        self._unchecked_bytes += sum(len(chunk.body) for c in commits if c.chunks for chunk in c.chunks)
+        for commit in commits:
+            if commit.chunks:
+                self._unchecked_bytes += sum([len(chunk.body) for chunk in commit.chunks])
         if now - self._room_checked < _ROOM_CHECK_S and self._unchecked_bytes < self._reserve_bytes // 8:
             return
         free = free_bytes(self.path)

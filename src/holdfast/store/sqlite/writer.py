@@ -40,7 +40,7 @@ class Writer:
     def __init__(self, connection: apsw.Connection, clock: Clock) -> None:
         self.connection = connection
         self._clock = clock
-        self._execute = connection.execute
+        self._execute = connection.cursor().execute
         self._sql = statements()
         self._look = SqliteLook(connection)
         self._remembered: dict[str, RunRow] = {}
@@ -87,7 +87,7 @@ class Writer:
 
     def _decided(self, row: RunRow | None, commit: Commit) -> Outcome | None:
         """The outcome, or None if `row` turned out to be out of date, and nothing was written."""
-        made = decide(row, commit, self._clock.now_us(), self._clock.lease_time(), self._look)
+        made = decide(row, commit, self._clock.now_us(), self._clock.lease_time, self._look)
         if isinstance(made, Refused):
             return made
         if not made.fresh:
