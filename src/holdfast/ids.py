@@ -6,13 +6,12 @@ An id is any text of 1 to 512 bytes without control characters. It is data every
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections import deque
 from typing import Final, Protocol
 
 from holdfast.errors import InvalidId
-from holdfast.limits import ID_BYTES_MAX
+from holdfast.limits import ID_BYTES_MAX, NUMBER_MAX
 
 _FETCHED: Final = 256
 
@@ -20,20 +19,16 @@ _FETCHED: Final = 256
 class Ids(Protocol):
     """Where new ids come from; tests put in a source of their own."""
 
-    def name(self) -> str:
-        """A new readable id; ids made later sort later, to within a few microseconds."""
-        ...
-
     def token(self, size: int) -> bytes:
         """Random bytes that nobody else has."""
         ...
 
 
 class RandomIds:
-    """Ids from the clock and the system's random source.
+    """Tokens from the system's random source.
 
-    Random bytes are fetched in advance. They are handed out once even to threads that ask at the same moment, and a
-    forked process fetches its own.
+    They are fetched in advance, handed out once even to threads that ask at the same moment, and a forked process
+    fetches its own.
     """
 
     def __init__(self) -> None:
@@ -50,9 +45,6 @@ class RandomIds:
     def _drop(self) -> None:
         self._tokens: dict[int, deque[bytes]] = {}
 
-    def name(self) -> str:
-        return f"{time.time_ns() >> 12:013x}{self.token(4).hex()}"
-
     def token(self, size: int) -> bytes:
         try:
             return self._tokens[size].pop()
@@ -62,6 +54,18 @@ class RandomIds:
                 [fresh[at : at + size] for at in range(size, len(fresh), size)]
             )
             return fresh[:size]
+
+
+def own_checkpoint_id(number: int, commit_id: bytes) -> str:
+    """The id a store gives to a checkpoint: its number, and enough of the commit's id to be nobody else's."""
+    return f"{number}.{commit_id[:5].hex()}"
+
+
+def own_checkpoint_number(checkpoint_id: str) -> int | None:
+    """The number in an id of this form, else None."""
+    digits, dot, rest = checkpoint_id.partition(".")
+    is_own = dot and len(rest) == 10 and digits.isascii() and digits.isdigit() and digits[0] != "0"
+    return int(digits) if is_own and int(digits) <= NUMBER_MAX else None
 
 
 def check_id(what: str, value: object) -> str:

@@ -41,9 +41,8 @@ class Guard(Part, frozen=True):
 
 
 class NewRun(Part, frozen=True):
-    """How to create the run if it is not there."""
+    """Create the run if it is not there. Its incarnation is made of the commit's id, which nobody else has."""
 
-    incarnation: bytes
     required: bool = False
     """True: the run must not be there yet."""
     source: str | None = None
@@ -57,6 +56,7 @@ class NewCheckpoint(Part, frozen=True):
     """A checkpoint to add. None means: take what follows from the run."""
 
     checkpoint_id: str
+    """Empty: the store makes one, of the checkpoint's number and the commit's id."""
     root: bytes
     lane: str = ""
     parent_id: str | None = None
@@ -67,8 +67,6 @@ class NewCheckpoint(Part, frozen=True):
     metadata: bytes | None = None
     created_us: int | None = None
     """Only set by copies, which keep their dates."""
-    named: bool = False
-    """True if the caller chose the id, so it may be there already."""
     replace: bool = False
 
 
@@ -185,8 +183,10 @@ class Committed(Part, frozen=True):
     numbers: tuple[int, ...] = ()
     """The numbers of the commit's checkpoints, or of its delivered items."""
     bytes_added: int = 0
+    checkpoint_id: str = ""
     covers: int = 0
     step: int = 0
+    """Id, covered position and step of the commit's last checkpoint."""
     fresh: bool = True
     """False if everything was there already and nothing was written."""
 

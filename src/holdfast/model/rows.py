@@ -1,8 +1,7 @@
 """Rows: what a store keeps, as bytes and numbers. Only `verbs` turns them into what users see.
 
-Every row that carries somebody's data has a `seal`: the first eight bytes of the hash over all its other fields and
-the run's incarnation, so that a flipped bit anywhere in it is found. How seals are made is in `store/seal.py`; which
-columns they are kept in is in docs/formats.md.
+Every row that carries somebody's data has a `seal`: a checksum over all its other fields and the run's incarnation, so
+that a flipped bit anywhere in it is found. `store/seal.py` says how it is made, docs/formats.md where it is kept.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class RunRow(Row, frozen=True):
     """When the run became ready; orders the queue of workers."""
     commit_id: bytes
     """The id of the last commit; every change of the row changes it."""
-    seal: bytes = b""
+    seal: int = 0
 
 
 class CheckpointRow(Row, frozen=True):
@@ -68,6 +67,8 @@ class CheckpointRow(Row, frozen=True):
     number: int
     lane: str
     checkpoint_id: str
+    named: bool
+    """Whether a caller chose the id. A store's own ids start with the number, so they are found without an index."""
     parent_id: str | None
     step: int
     next_node: str | None
@@ -76,7 +77,7 @@ class CheckpointRow(Row, frozen=True):
     metadata: bytes
     created_us: int
     root: bytes
-    seal: bytes = b""
+    seal: int = 0
 
 
 class LaneRow(Row, frozen=True):
@@ -96,7 +97,7 @@ class EntryRow(Row, frozen=True):
     created_us: int
     commit_id: bytes
     body: bytes
-    seal: bytes = b""
+    seal: int = 0
 
 
 class EffectRow(Row, frozen=True):
@@ -118,7 +119,7 @@ class EffectRow(Row, frozen=True):
     """The commit that gave the row its present state."""
     body: bytes
     """The result, encoded; empty while there is none."""
-    seal: bytes = b""
+    seal: int = 0
 
 
 class AttachmentRow(Row, frozen=True):
@@ -130,7 +131,7 @@ class AttachmentRow(Row, frozen=True):
     key: str
     created_us: int
     root: bytes
-    seal: bytes = b""
+    seal: int = 0
 
 
 class GateRow(Row, frozen=True):
@@ -144,7 +145,7 @@ class GateRow(Row, frozen=True):
     answered_us: int | None
     answered_by: str | None
     body: bytes
-    seal: bytes = b""
+    seal: int = 0
 
 
 class ItemRow(Row, frozen=True):
@@ -158,7 +159,7 @@ class ItemRow(Row, frozen=True):
     created_us: int
     taken: bool
     body: bytes
-    seal: bytes = b""
+    seal: int = 0
 
 
 class MessageRow(Row, frozen=True):
@@ -171,7 +172,7 @@ class MessageRow(Row, frozen=True):
     key: str
     created_us: int
     body: bytes
-    seal: bytes = b""
+    seal: int = 0
 
 
 class TimerRow(Row, frozen=True):

@@ -147,7 +147,7 @@ class MemoryStore(StorePort):
         if isinstance(made, Refused):
             return made
         added = self._apply(made, commit) if made.fresh else 0
-        return Committed(made.run, made.numbers, added, made.covers, made.step, made.fresh)
+        return Committed(made.run, made.numbers, added, made.checkpoint_id, made.covers, made.step, made.fresh)
 
     def _apply(self, made: Decision, commit: Commit) -> int:
         row = made.run

@@ -77,7 +77,7 @@ def import_run(place: Place, data: bytes, *, run_id: str | None = None) -> Plan[
     """
     parts, chunks = _read(data)
     name = check_id("run_id", parts.run.run_id if run_id is None else run_id)
-    new = NewRun(place.core.ids.token(16), True, origin=parts.run.origin)
+    new = NewRun(True, origin=parts.run.origin)
     commit = msgspec.structs.replace(recreated(place, parts, name, new), chunks=tuple(chunks))
     if parts.run.status == RUNNING:
         commit = msgspec.structs.replace(commit, status="ready")

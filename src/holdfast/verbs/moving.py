@@ -75,7 +75,7 @@ def _made(place: Place, run_id: str, new_run_id: str, read: Any, *, origin: bool
         parts: Contents = yield read
         run = parts.run
         new = NewRun(
-            place.core.ids.token(16), True, run_id, run.incarnation, run.gc_epoch,
+            True, run_id, run.incarnation, run.gc_epoch,
             pack(f"{run_id}@{parts.checkpoints[0].checkpoint_id}") if origin else run.origin,
         )  # fmt: skip
         commit = recreated(place, parts, new_run_id, new)

@@ -31,7 +31,7 @@ def refusal(place: Place, commit: Commit, refused: Refused) -> HoldfastError:
         case why.LIMIT:
             return errors.LimitExceeded(f"run {run_id!r}: {detail}")
         case why.CHECKPOINT_TAKEN:
-            taken = next(new.checkpoint_id for new in commit.checkpoints if new.named)
+            taken = next(new.checkpoint_id for new in commit.checkpoints if new.checkpoint_id)
             return errors.CheckpointConflict(run_id, taken, detail)
         case why.ATTACHMENT_TAKEN:
             return errors.AttachmentConflict(run_id, commit.attachments[0].checkpoint_id, detail)

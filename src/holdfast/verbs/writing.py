@@ -72,13 +72,12 @@ def save(
     pairs, described = ((), None) if metadata is None else _metadata(metadata)
     _check_save(workflow, step, next_node, status, checkpoint_id, parent_id, lane)
     position = None if covers is None else position_of(covers)
-    name = checkpoint_id or core.ids.name()
     while True:
         known = core.memory.get(run_id)
         encoded = encode(state, known.memos.get(lane), known.hashes) if known else encode(state)
         new = NewCheckpoint(
-            name, encoded.root, lane, parent_id, step, next_node, position, status, described, None,
-            checkpoint_id is not None, replace,
+            checkpoint_id or "", encoded.root, lane, parent_id, step, next_node, position, status, described, None,
+            replace,
         )  # fmt: skip
         commit = Commit(
             run_id, core.ids.token(8), place.guard(known) if encoded.linked else place.guard(), creation(place),
@@ -92,7 +91,7 @@ def save(
         if encoded.linked:
             core.memory.note(outcome.run, encoded.chunks, lane, encoded)
         return Saved(
-            run_id=run_id, checkpoint_id=name, covers=outcome.covers, step=outcome.step,
+            run_id=run_id, checkpoint_id=outcome.checkpoint_id, covers=outcome.covers, step=outcome.step,
             terminal=(status or outcome.run.status) in TERMINAL, bytes_added=outcome.bytes_added,
             number=outcome.numbers[0],
         )  # fmt: skip
@@ -198,9 +197,12 @@ def attach(
 # --- what the writing verbs share ------------------------------------------------------------------------------------
 
 
+_CREATE = NewRun()
+
+
 def creation(place: Place) -> NewRun | None:
     """Plain writes create a run that is not there; a holder's run is there, or its claim is lost."""
-    return None if place.holder else NewRun(place.core.ids.token(16))
+    return None if place.holder else _CREATE
 
 
 def committed(place: Place, commit: Commit, outcome: Outcome) -> Committed:

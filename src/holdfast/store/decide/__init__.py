@@ -7,6 +7,8 @@ commit is refused, nothing. Whatever else must be known (is this effect done? is
 
 from __future__ import annotations
 
+from blake3 import blake3
+
 from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, NewRun, Refused
@@ -60,8 +62,9 @@ def _new_run(commit: Commit, create: NewRun, now_us: int, look: Look) -> RunRow 
         return Refused(why.CLAIM_LOST)
     if commit.guard.incarnation is not None:
         return Refused(why.INCARNATION)
+    incarnation = blake3(b"%b %d %b" % (commit.commit_id, now_us, commit.run_id.encode())).digest(16)
     return RunRow(
-        run=0, run_id=commit.run_id, family=family, incarnation=create.incarnation, workflow="", status=READY,
+        run=0, run_id=commit.run_id, family=family, incarnation=incarnation, workflow="", status=READY,
         metadata=b"", origin=create.origin, created_us=now_us, updated_us=now_us, position=0, serial=0, head=0,
         head_id="", step=0, effects=0, attached=0, rewrites=0, inbox=0, outbox=0, fence=0, owner="", nonce=b"",
         lease_us=0, boot="", gc_epoch=epoch, ready_us=now_us, commit_id=commit.commit_id,

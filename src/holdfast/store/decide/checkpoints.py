@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.ids import own_checkpoint_id
 from holdfast.model import commit as why
 from holdfast.model.commit import NewCheckpoint, NewEntry, Refused
 from holdfast.model.rows import CheckpointRow, EntryRow, LaneRow
@@ -26,7 +27,7 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
     for new in checkpoints:
         if new.covers is not None and new.covers > draft.position:
             return Refused(why.COVERS, run, f"{new.covers} {draft.position}")
-        old = draft.look.checkpoint(run.run, new.lane, new.checkpoint_id) if new.named and draft.look else None
+        old = draft.look.checkpoint(run.run, new.lane, new.checkpoint_id) if new.checkpoint_id and draft.look else None
         head = heads.get(new.lane) or _head(draft, new.lane)
         if old is None:
             serial += 1
@@ -36,10 +37,12 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
             differs = _difference(new, old)
             if differs is not None and not new.replace:
                 return Refused(why.CHECKPOINT_TAKEN, run, differs)
-            row = _row(draft, new, old.number, old.parent_id, old.step) if differs else old
-            if differs:
+            row = old
+            if differs is not None:
+                row = _row(draft, new, old.number, old.parent_id, old.step, named=old.named)
                 replaced.append(row)
-        draft.numbers, draft.covers, draft.step = (*draft.numbers, row.number), row.covers, row.step
+        draft.numbers = (*draft.numbers, row.number)
+        draft.checkpoint_id, draft.covers, draft.step = row.checkpoint_id, row.covers, row.step
         if row is not old and row.number >= head.head:
             heads[new.lane] = LaneRow(new.lane, row.number, row.checkpoint_id, row.step)
     if kept:
@@ -52,11 +55,16 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
     return None
 
 
-def _row(draft: Draft, new: NewCheckpoint, number: int, parent_id: str | None, step: int) -> CheckpointRow:
+def _row(
+    draft: Draft, new: NewCheckpoint, number: int, parent_id: str | None, step: int, *, named: bool = True
+) -> CheckpointRow:
     """The checkpoint as a row; `parent_id` and `step` are what they are if the caller left them open."""
+    name = new.checkpoint_id
+    if not name:
+        name, named = own_checkpoint_id(number, draft.commit.commit_id), False
     return draft.seal(
         CheckpointRow(
-            number, new.lane, new.checkpoint_id, new.parent_id or parent_id, step if new.step is None else new.step,
+            number, new.lane, name, named, new.parent_id or parent_id, step if new.step is None else new.step,
             new.next_node, draft.position if new.covers is None else new.covers, new.status or draft.now("status"),
             new.metadata or b"", new.created_us or draft.now_us, new.root,
         )

@@ -73,6 +73,7 @@ class Decision(msgspec.Struct, gc=False):
     drop_timers: Sequence[str] = ()
     numbers: tuple[int, ...] = ()
     """The numbers of the commit's checkpoints, or of its delivered items."""
+    checkpoint_id: str = ""
     covers: int = 0
     step: int = 0
 
@@ -110,6 +111,6 @@ class Draft(Decision, gc=False, kw_only=True):
                 return self
         self.progress = changes.keys() <= PROGRESS
         changes["updated_us"], changes["commit_id"] = self.now_us, self.commit.commit_id
-        row = _replace(self.run, seal=b"", **changes)
+        row = _replace(self.run, seal=0, **changes)
         self.run = sealed(row, row.incarnation)
         return self

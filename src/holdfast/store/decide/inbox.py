@@ -57,9 +57,9 @@ def _admit(draft: Draft, new: NewItem) -> Refused | None:
     if new.kind == "expiry" and not expired:
         return Refused(why.NOT_EXPIRED, draft.run)
     if new.kind == "answer":
-        gate = _replace(gate, state="answered", answered_us=draft.now_us, answered_by=new.by)
+        gate = _replace(gate, state="answered", answered_us=draft.now_us, answered_by=new.by, seal=0)
     else:
-        gate = _replace(gate, state="expired")
+        gate = _replace(gate, state="expired", seal=0)
     draft.gates = [*draft.gates, draft.seal(gate)]
     return None
 
@@ -75,7 +75,7 @@ def set_gates(draft: Draft, commit: Commit) -> Refused | None:
     for name in commit.close_gates:
         old = draft.look.gate(draft.run.run, name) if draft.look else None
         if old is not None and old.state == "open":
-            rows.append(draft.seal(_replace(old, state="closed")))
+            rows.append(draft.seal(_replace(old, state="closed", seal=0)))
     draft.gates = [*draft.gates, *rows]
     return None
 
@@ -91,5 +91,5 @@ def pass_on(draft: Draft, commit: Commit) -> None:
         draft.changes["outbox"] = outbox + len(commit.send)
     if commit.take_items and draft.look:
         found = draft.look.items(draft.run.run, commit.take_items)
-        draft.taken = [draft.seal(_replace(item, taken=True, body=b"")) for item in found if not item.taken]
+        draft.taken = [draft.seal(_replace(item, taken=True, body=b"", seal=0)) for item in found if not item.taken]
     draft.drop_timers = [*draft.drop_timers, *commit.drop_timers]

@@ -48,7 +48,7 @@ def _outcome(draft: Draft, new: NewEffect, old: EffectRow) -> EffectRow:
     return _replace(
         old, state=new.state, tool=new.tool or old.tool, target=old.target if new.target is None else new.target,
         reversible=new.reversible or old.reversible, updated_us=draft.now_us, commit_id=draft.commit.commit_id,
-        body=new.body,
+        body=new.body, seal=0,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 -- `columns` names a list of columns once; <name> stands for it, <alias.name> for it with a table's alias before each.
 
 -- columns run: run, run_id, family, incarnation, workflow, status, metadata, origin, created_us, updated_us, position, serial, head, head_id, step, effects, attached, rewrites, inbox, outbox, fence, owner, nonce, lease_us, boot, gc_epoch, ready_us, commit_id, seal
--- columns checkpoint: key & 4294967295, lane, checkpoint_id, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
+-- columns checkpoint: key & 4294967295, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
 -- columns entry: key & 4294967295, kind, created_us, commit_id, body, seal
 -- columns effect: key & 4294967295, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, seal
 -- columns attachment: key & 4294967295, lane, checkpoint_id, name, created_us, root, seal
@@ -67,8 +67,8 @@ INSERT INTO tags (key, value, run) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
 DELETE FROM tags WHERE key = ? AND value = ? AND run = ?;
 
 -- name: insert_checkpoint
-INSERT INTO checkpoints (key, run, lane, checkpoint_id, parent_id, step, next_node, covers, status, metadata, created_us,
-    root, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO checkpoints (key, run, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata,
+    created_us, root, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: replace_checkpoint
 UPDATE checkpoints SET parent_id = ?, step = ?, next_node = ?, covers = ?, status = ?, metadata = ?, created_us = ?,
@@ -78,7 +78,7 @@ UPDATE checkpoints SET parent_id = ?, step = ?, next_node = ?, covers = ?, statu
 SELECT <checkpoint> FROM checkpoints WHERE key = ?;
 
 -- name: checkpoint_by_id
-SELECT <checkpoint> FROM checkpoints WHERE run = ? AND lane = ? AND checkpoint_id = ?;
+SELECT <checkpoint> FROM checkpoints WHERE named = 1 AND run = ? AND lane = ? AND checkpoint_id = ?;
 
 -- name: checkpoint_by_step
 SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key < ? AND lane = ? AND step = ? ORDER BY key DESC LIMIT 1;

@@ -17,7 +17,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.sql.statements import statements
-from holdfast.store.sqlite.rows import built, effect_row, item_row, key_of
+from holdfast.store.sqlite.rows import built, effect_row, find_checkpoint, item_row, key_of
 
 
 class SqliteLook:
@@ -36,8 +36,7 @@ class SqliteLook:
         return number
 
     def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
-        found = self._execute(self._sql["checkpoint_by_id"], (run, lane, checkpoint_id)).fetchone()
-        return built(CheckpointRow, found) if found else None
+        return find_checkpoint(self._execute, run, lane, checkpoint_id)
 
     def lane(self, run: int, lane: str) -> LaneRow | None:
         found = self._execute(self._sql["lane"], (run, lane)).fetchone()

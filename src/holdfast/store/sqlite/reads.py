@@ -23,7 +23,16 @@ from holdfast.model.rows import (
 )
 from holdfast.store.port import RunQuery, Seen, Select, StorePort, Usage
 from holdfast.store.sql.statements import statements
-from holdfast.store.sqlite.rows import RUN_COLUMNS, built, effect_row, item_row, key_of, last_key
+from holdfast.store.sqlite.rows import (
+    RUN_COLUMNS,
+    built,
+    checkpoint_row,
+    effect_row,
+    find_checkpoint,
+    item_row,
+    key_of,
+    last_key,
+)
 
 Result = TypeVar("Result")
 Binding = int | str | bytes | None
@@ -78,20 +87,16 @@ class SqliteReads(StorePort):
             if not found:
                 return None
             row = built(RunRow, found)
+            if select.checkpoint_id is not None:
+                return row, find_checkpoint(connection.execute, row.run, select.lane, select.checkpoint_id)
             name, bindings = _selection(row, select)
             found = connection.execute(statements()[name], bindings).fetchone()
-            checkpoint = built(CheckpointRow, found) if found else None
-            if checkpoint is not None and select.before is not None and checkpoint.number >= select.before:
-                checkpoint = None
-            return row, checkpoint
+            return row, checkpoint_row(found) if found else None
 
         return self._read(lambda connection: _snapshot(connection, work))
 
     def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
-        return [
-            built(CheckpointRow, row)
-            for row in self._all("checkpoints_after", key_of(run, after), last_key(run), limit)
-        ]
+        return [checkpoint_row(row) for row in self._all("checkpoints_after", key_of(run, after), last_key(run), limit)]
 
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         return [built(EntryRow, row) for row in self._all("entries_after", key_of(run, after), last_key(run), limit)]
@@ -195,8 +200,6 @@ def _snapshot(connection: apsw.Connection, work: Callable[[apsw.Connection], Res
 
 def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Binding, ...]]:
     """The statement and bindings for one checkpoint."""
-    if select.checkpoint_id is not None:
-        return "checkpoint_by_id", (row.run, select.lane, select.checkpoint_id)
     if select == Select():
         return "checkpoint_by_key", (key_of(row.run, row.head),)
     end = key_of(row.run, select.before) if select.before is not None else last_key(row.run) + 1

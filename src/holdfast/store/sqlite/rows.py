@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.ids import own_checkpoint_number
 from holdfast.limits import NUMBER_MAX
-from holdfast.model.rows import EffectRow, ItemRow, RunRow
+from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow, RunRow
+from holdfast.store.sql.statements import statements
 
 R = TypeVar("R")
+Execute = Callable[..., Any]
 
 RUN_COLUMNS = len(RunRow.__struct_fields__)
 
@@ -28,8 +31,24 @@ def built(kind: Callable[..., R], columns: Any) -> R:
     return kind(*columns)
 
 
-def effect_row(columns: Any) -> EffectRow:
+def checkpoint_row(columns: Any) -> CheckpointRow:
     """SQLite has no truth values, and the seal is made over one."""
+    number, lane, checkpoint_id, named, *rest = columns
+    return CheckpointRow(number, lane, checkpoint_id, bool(named), *rest)
+
+
+def find_checkpoint(execute: Execute, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
+    """A checkpoint by its id: chosen ones by their index, a store's own by the number they start with."""
+    found = execute(statements()["checkpoint_by_id"], (run, lane, checkpoint_id)).fetchone()
+    if found:
+        return checkpoint_row(found)
+    number = own_checkpoint_number(checkpoint_id)
+    found = execute(statements()["checkpoint_by_key"], (key_of(run, number),)).fetchone() if number else None
+    row = checkpoint_row(found) if found else None
+    return row if row and row.lane == lane and row.checkpoint_id == checkpoint_id else None
+
+
+def effect_row(columns: Any) -> EffectRow:
     number, name, state, tool, target, reversible, *rest = columns
     return EffectRow(number, name, state, tool, target, bool(reversible), *rest)
 

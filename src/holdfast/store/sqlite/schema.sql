@@ -37,7 +37,7 @@ CREATE TABLE runs (
     gc_epoch    INTEGER NOT NULL,
     ready_us    INTEGER NOT NULL,
     commit_id   BLOB    NOT NULL,
-    seal        BLOB    NOT NULL
+    seal        INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX runs_by_status   ON runs (status, run);
 CREATE INDEX runs_by_workflow ON runs (workflow, run);
@@ -57,6 +57,7 @@ CREATE TABLE checkpoints (
     run           INTEGER NOT NULL,
     lane          TEXT    NOT NULL,
     checkpoint_id TEXT    NOT NULL,
+    named         INTEGER NOT NULL,
     parent_id     TEXT,
     step          INTEGER NOT NULL,
     next_node     TEXT,
@@ -64,10 +65,10 @@ CREATE TABLE checkpoints (
     status        TEXT    NOT NULL,
     metadata      BLOB    NOT NULL,
     created_us    INTEGER NOT NULL,
-    seal          BLOB    NOT NULL,
+    seal          INTEGER NOT NULL,
     root          BLOB    NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX checkpoints_by_id ON checkpoints (run, lane, checkpoint_id);
+CREATE UNIQUE INDEX checkpoints_by_id ON checkpoints (run, lane, checkpoint_id) WHERE named = 1;
 
 CREATE TABLE lanes (
     run     INTEGER NOT NULL,
@@ -91,7 +92,7 @@ CREATE TABLE entries (
     kind       TEXT    NOT NULL,
     created_us INTEGER NOT NULL,
     commit_id  BLOB    NOT NULL,
-    seal       BLOB    NOT NULL,
+    seal       INTEGER NOT NULL,
     body       BLOB    NOT NULL
 ) STRICT;
 
@@ -108,7 +109,7 @@ CREATE TABLE effects (
     created_us       INTEGER NOT NULL,
     updated_us       INTEGER NOT NULL,
     commit_id        BLOB    NOT NULL,
-    seal             BLOB    NOT NULL,
+    seal             INTEGER NOT NULL,
     body             BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX effects_by_name ON effects (run, name);
@@ -120,7 +121,7 @@ CREATE TABLE attachments (
     checkpoint_id TEXT    NOT NULL,
     name          TEXT    NOT NULL,
     created_us    INTEGER NOT NULL,
-    seal          BLOB    NOT NULL,
+    seal          INTEGER NOT NULL,
     root          BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX attachments_by_name ON attachments (run, lane, checkpoint_id, name);
@@ -133,7 +134,7 @@ CREATE TABLE gates (
     expires_us  INTEGER,
     answered_us INTEGER,
     answered_by TEXT,
-    seal        BLOB    NOT NULL,
+    seal        INTEGER NOT NULL,
     body        BLOB    NOT NULL,
     PRIMARY KEY (run, gate)
 ) STRICT;
@@ -157,7 +158,7 @@ CREATE TABLE inbox (
     sender     TEXT    NOT NULL,
     created_us INTEGER NOT NULL,
     taken      INTEGER NOT NULL,
-    seal       BLOB    NOT NULL,
+    seal       INTEGER NOT NULL,
     body       BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX inbox_by_item ON inbox (run, item);
@@ -169,7 +170,7 @@ CREATE TABLE outbox (
     name       TEXT    NOT NULL,
     item       TEXT    NOT NULL,
     created_us INTEGER NOT NULL,
-    seal       BLOB    NOT NULL,
+    seal       INTEGER NOT NULL,
     body       BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX outbox_by_age ON outbox (created_us, key);

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
@@ -29,14 +28,15 @@ from holdfast.store.seal import next_epoch
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import Opener, free_bytes, transaction
 from holdfast.store.sqlite.reads import SqliteReads, family_rows, roots_after
-from holdfast.store.sqlite.rows import built, effect_row, key_of, last_key
+from holdfast.store.sqlite.rows import built, checkpoint_row, effect_row, key_of, last_key
 from holdfast.store.sqlite.writer import Unclear, Writer
 from holdfast.store.tags import read_metadata, tag
 
 Result = TypeVar("Result")
 
 _SWEEP_BATCH: Final = 2_000
-_ROOM_CHECK_S: Final = 0.2
+_COMMIT_BYTES: Final = 8192
+"""About what a small commit takes on disk, for the guess when to look at the free space again."""
 _abandoned: list[object] = []
 """Connections of a parent process: closing them in the child could disturb the parent."""
 
@@ -76,8 +76,7 @@ class SqliteStore(SqliteReads):
         self._reserve_bytes = reserve_bytes
         self._opener = Opener(self.path, timeout_s, vfs)
         self._closed = False
-        self._room_checked = 0.0
-        self._unchecked_bytes = 0
+        self._unchecked_bytes = reserve_bytes
         self._reset()
         with self._writing() as writer:
             self._opener.prepare(writer.connection)
@@ -92,7 +91,8 @@ class SqliteStore(SqliteReads):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
-        self._check_room(commits)
+        if self._reserve_bytes:
+            self._check_room(commits)
         with self._writing() as writer:
             try:
                 return writer.commit(commits)
@@ -135,7 +135,7 @@ class SqliteStore(SqliteReads):
             execute, sql = writer.connection.execute, statements()
             first, last = key_of(row.run, 0), last_key(row.run)
             found = execute(sql["checkpoints_after"], (first, last, -1)).fetchall()
-            rows = {checkpoint.number: checkpoint for checkpoint in (built(CheckpointRow, c) for c in found)}
+            rows = {checkpoint.number: checkpoint for checkpoint in map(checkpoint_row, found)}
             effects = [effect_row(e) for e in execute(sql["effects"], (first, last)).fetchall()]
             gone = [rows[number] for number in choose(list(rows.values()), effects)]
             for c in gone:
@@ -247,18 +247,16 @@ class SqliteStore(SqliteReads):
         self._reset()
 
     def _check_room(self, commits: Sequence[Commit]) -> None:
-        """Refuse to add to a disk that is nearly full, so that prune still has room to work."""
-        if not self._reserve_bytes:
-            return
-        now = time.monotonic()
+        """Refuse to add to a disk that is nearly full, so that prune still has room to work. Looks now and then."""
         for commit in commits:
-            if commit.chunks:
-                self._unchecked_bytes += sum([len(chunk.body) for chunk in commit.chunks])
-        if now - self._room_checked < _ROOM_CHECK_S and self._unchecked_bytes < self._reserve_bytes // 8:
+            self._unchecked_bytes += _COMMIT_BYTES
+            for chunk in commit.chunks:
+                self._unchecked_bytes += len(chunk.body)
+        if self._unchecked_bytes <= self._reserve_bytes // 16:
             return
         free = free_bytes(self.path)
         if free >= self._reserve_bytes:
-            self._room_checked, self._unchecked_bytes = now, 0
+            self._unchecked_bytes = 0
         elif any(c.checkpoints or c.entries or c.attachments or c.effects or c.create for c in commits):
             raise StorageFull(
                 f"{self.path}: {free} bytes are free and {self._reserve_bytes} are kept in reserve for prune; "

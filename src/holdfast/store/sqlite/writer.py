@@ -91,7 +91,7 @@ class Writer:
         if isinstance(made, Refused):
             return made
         if not made.fresh:
-            return Committed(made.run, made.numbers, 0, made.covers, made.step, False)
+            return Committed(made.run, made.numbers, 0, made.checkpoint_id, made.covers, made.step, False)
         if row is None:
             self._insert_run(made)
         elif not self._update_run(row, made.run, progress=made.progress):
@@ -100,7 +100,7 @@ class Writer:
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
         self._remembered[commit.run_id] = made.run
-        return Committed(made.run, made.numbers, added, made.covers, made.step)
+        return Committed(made.run, made.numbers, added, made.checkpoint_id, made.covers, made.step)
 
     def _insert_run(self, made: Decision) -> None:
         row = made.run
@@ -142,8 +142,8 @@ class Writer:
         for c in made.checkpoints:
             execute(
                 sql["insert_checkpoint"],
-                (key_of(run, c.number), run, c.lane, c.checkpoint_id, c.parent_id, c.step, c.next_node, c.covers,
-                 c.status, c.metadata, c.created_us, c.root, c.seal),
+                (key_of(run, c.number), run, c.lane, c.checkpoint_id, c.named, c.parent_id, c.step, c.next_node,
+                 c.covers, c.status, c.metadata, c.created_us, c.root, c.seal),
             )  # fmt: skip
             added += len(c.root)
         for e in made.entries:
