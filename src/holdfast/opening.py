@@ -33,9 +33,11 @@ def open(  # noqa: A001 - holdfast.open is what it is called
         from holdfast.store.memory import MemoryStore
 
         return Store(MemoryStore(clock), clock=clock, ids=ids)
-    if scheme == "sqlite" and path and path != ":memory:":
+    if scheme == "sqlite" and path and path != ":memory:" and not path.startswith("//"):
         from holdfast.store.sqlite.store import SqliteStore  # loads the driver
 
         port = SqliteStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
         return Store(port, clock=clock, ids=ids)
-    raise InvalidInput(f"{url!r} names no store this version has; write memory: or sqlite:PATH, e.g. sqlite:runs.db")
+    raise InvalidInput(
+        f"{url!r} names no store this version has; write memory: or sqlite:PATH, e.g. sqlite:runs.db or sqlite:/var/lib/runs.db"
+    )

@@ -16,8 +16,8 @@ value names itself and comes back as it was. Nothing stored names a class, and r
     10    int          outside 64 bits: two's complement, big end first, shortest
 
 Dataclasses, enums, msgspec structs, Pydantic models and subclasses of the built-in types are written as the built-in
-value they stand for. The encoder is C; Python looks at a value only where C cannot tell: NaN, depth, and the path of
-whatever was refused.
+value they stand for. The encoder is C; Python looks at a value only where C cannot tell: whether a float is NaN, and
+the path of whatever was refused.
 """
 
 from __future__ import annotations

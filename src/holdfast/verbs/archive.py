@@ -19,7 +19,7 @@ from holdfast.ids import check_id, check_lane
 from holdfast.limits import STATE_READ_BYTES_MAX
 from holdfast.model.commit import NewRun
 from holdfast.model.rows import AttachmentRow, CheckpointRow, ChunkRow, EffectRow, EntryRow, RunRow
-from holdfast.model.status import RUNNING, check_status
+from holdfast.model.status import check_status
 from holdfast.model.views import RunInfo
 from holdfast.state import body, rope
 from holdfast.state.decoder import decode
@@ -79,8 +79,6 @@ def import_run(place: Place, data: bytes, *, run_id: str | None = None) -> Plan[
     name = check_id("run_id", parts.run.run_id if run_id is None else run_id)
     new = NewRun(True, origin=parts.run.origin)
     commit = msgspec.structs.replace(recreated(place, parts, name, new), chunks=tuple(chunks))
-    if parts.run.status == RUNNING:
-        commit = msgspec.structs.replace(commit, status="ready")
     return run_info(committed(place, commit, (yield commit)).run)
 
 

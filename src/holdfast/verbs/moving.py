@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
 
 from holdfast.errors import CheckpointNotFound, InvalidInput
 from holdfast.ids import check_id
@@ -66,7 +69,7 @@ def copy(place: Place, run_id: str, new_run_id: str) -> Plan[RunInfo]:
     return (yield from _made(place, run_id, new_run_id, lambda: contents(core, run_id), origin=False))
 
 
-def _made(place: Place, run_id: str, new_run_id: str, read: Any, *, origin: bool) -> Plan[RunInfo]:
+def _made(place: Place, run_id: str, new_run_id: str, read: Callable[[], Contents], *, origin: bool) -> Plan[RunInfo]:
     check_id("run_id", run_id)
     check_id("new run_id", new_run_id)
     if run_id == new_run_id:
@@ -93,7 +96,7 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
         place.core.ids.token(8),
         create=new,
         workflow=run.workflow or None,
-        status=READY if new.source and run.status == RUNNING else run.status,
+        status=READY if run.status == RUNNING else run.status,
         metadata=tuple(read_metadata(run.metadata).items()),
         entries=tuple(NewEntry(row.kind, row.body, row.created_us) for row in parts.entries),
         checkpoints=tuple(
@@ -131,14 +134,8 @@ def _forked(core: Core, run_id: str, select: Select, wanted: str) -> Contents:
     attachments = core.port.attachments(run.run, row.lane, row.checkpoint_id)
     kept, effects, beside = _beside(core, run, entries, attachments)
     before = [effect for effect in effects if effect.after_checkpoint < row.number]
-    return Contents(_fresh(run), [row], kept, before, beside)
-
-
-def _fresh(run: RunRow) -> RunRow:
-    """A fork goes on from its checkpoint, whatever became of its source."""
-    import msgspec
-
-    return msgspec.structs.replace(run, status=READY)
+    goes_on = msgspec.structs.replace(run, status=READY)  # whatever became of the source
+    return Contents(goes_on, [row], kept, before, beside)
 
 
 def _beside(

@@ -47,6 +47,7 @@ class Opener:
 
     def open(self) -> apsw.Connection:
         """A new connection, durable and checked."""
+        self._create_private()
         try:
             connection = apsw.Connection(self.path, vfs=self._vfs, statementcachesize=128)
         except apsw.Error as error:
@@ -60,6 +61,12 @@ class Opener:
             connection.close()
             raise
         return connection
+
+    def _create_private(self) -> None:
+        """Create a missing file for its owner alone: states hold secrets. SQLite gives its other files the same mode."""
+        if not os.path.exists(self.path):
+            with contextlib.suppress(OSError):  # what is wrong, SQLite says better
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
     def _set_up(self, connection: apsw.Connection) -> None:
         connection.set_busy_handler(_Patience(self._timeout_s))

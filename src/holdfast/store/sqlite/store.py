@@ -103,14 +103,12 @@ class SqliteStore(SqliteReads):
         """After COMMIT failed: never trust that handle again; open the file anew and see what is there."""
         self._drop_writer()
         with self._writing() as writer:
-            for outcome in unclear.outcomes:
-                if isinstance(outcome, Committed) and outcome.fresh:
-                    row = writer.read(outcome.run.run_id)
-                    if row is None or row.commit_id != outcome.run.commit_id:
-                        cause = unclear.__cause__
-                        raise StorageFailed(
-                            f"{self.path}: the disk failed while committing, nothing was saved ({cause})"
-                        )
+            last = {o.run.run_id: o.run.commit_id for o in unclear.outcomes if isinstance(o, Committed) and o.fresh}
+            for run_id, commit_id in last.items():
+                row = writer.read(run_id)
+                if row is None or row.commit_id != commit_id:
+                    cause = unclear.__cause__
+                    raise StorageFailed(f"{self.path}: the disk failed while committing, nothing was saved ({cause})")
             writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             return unclear.outcomes
 
