@@ -39,5 +39,6 @@ def open(  # noqa: A001 - holdfast.open is what it is called
         port = SqliteStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
         return Store(port, clock=clock, ids=ids)
     raise InvalidInput(
-        f"{url!r} names no store this version has; write memory: or sqlite:PATH, e.g. sqlite:runs.db or sqlite:/var/lib/runs.db"
+        f"{url!r} names no store this version has; "
+        "write memory: or sqlite:PATH, for example sqlite:runs.db or sqlite:/var/lib/runs.db"
     )

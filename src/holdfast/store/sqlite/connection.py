@@ -63,7 +63,7 @@ class Opener:
         return connection
 
     def _create_private(self) -> None:
-        """Create a missing file for its owner alone: states hold secrets. SQLite gives its other files the same mode."""
+        """Create a missing file for its owner alone: states hold secrets. Its WAL gets the same mode."""
         if not os.path.exists(self.path):
             with contextlib.suppress(OSError):  # what is wrong, SQLite says better
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
