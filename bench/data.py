@@ -1,0 +1,88 @@
+"""What is saved: messages and states that look like an agent's, made from fixed seeds and the same for every system.
+
+Text is made of words, some more common than others, with numbers and ids in between. A single message of 1 KB shrinks
+to half under zstd, a long conversation to a third.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+RUN: Final = "run-000001"
+MESSAGE_BYTES: Final = 1024
+BLOB_BYTES: Final = 1_000_000
+
+_WORDS: Final = (
+    "the to a and of in it is file that this with for on we not as by be from can or line have but will at which are "
+    "if one so has test then when should change run call error value after result now first there all only function "
+    "before does where still because read write new same other up each output input step state next check tool found "
+    "need order table server open user name list key row data time path set message page index query request answer "
+    "report version looks returns fails passes works seems instead again without between under already missing wrong "
+    "expected customer invoice shipment address payment refund ticket email draft reply meeting calendar budget "
+    "deploy branch commit merge review release build cache queue worker thread lock timeout retry limit offset cursor "
+    "schema column migration backup restore replica cluster region latency memory process signal socket packet header "
+    "token session cookie login password secret rotate expire renew revoke grant policy role group member owner "
+    "parser lexer compiler module package import export class method argument parameter variable constant string "
+    "number integer float boolean array object record field struct pointer reference copy move delete insert update "
+    "summary paragraph sentence chapter title author source citation figure caption appendix footnote glossary "
+    "weather temperature pressure humidity forecast storm harbour vessel cargo container crane berth tide anchor rope"
+).split()
+
+
+def text(seed: str, size: int) -> str:
+    """`size` ASCII characters of words, numbers and ids."""
+    source = random.Random(seed)
+    parts: list[str] = []
+    length = 0
+    while length < size:
+        kind = source.random()
+        word = _WORDS[int(len(_WORDS) * source.random() ** 2.5)]
+        if kind < 0.08 and len(parts) > 8:
+            at = source.randrange(len(parts) - 4)
+            part = " ".join(parts[at : at + 4])  # people and tools repeat themselves
+        elif kind < 0.90:
+            part = word
+        elif kind < 0.95:
+            part = word.capitalize() + source.choice(".,:?")
+        elif kind < 0.98:
+            part = str(source.randrange(10_000))
+        else:
+            part = f"call_{source.getrandbits(32):08x}"
+        parts.append(part)
+        length += len(part) + 1
+    return " ".join(parts)[:size]
+
+
+def message(number: int, version: int = 0) -> dict[str, Any]:
+    """The message of a turn; a later version of it has the same id and other text. 1 KB when packed."""
+    role = "user" if number % 2 else "assistant"
+    content = text(f"message {number} {version}", MESSAGE_BYTES - 36 - len(role))
+    return {"id": f"msg-{number:08d}", "role": role, "content": content}
+
+
+def state(number: int) -> dict[str, Any]:
+    """A whole state of about 1 KB, another one for every number."""
+    return {
+        "step": number,
+        "phase": ("plan", "act", "review")[number % 3],
+        "messages": [
+            {"role": "user", "content": text(f"question {number // 50}", 260)},
+            {"role": "assistant", "content": text(f"answer {number}", 400)},
+        ],
+        "tool": {"name": "search", "arguments": {"query": text(f"query {number}", 60), "limit": number % 20}},
+        "usage": {"input": 1200 + number, "output": number % 700, "cost": number * 0.0003},
+        "scratch": text(f"scratch {number}", 120),
+        "done": False,
+    }
+
+
+def edited(count: int, length: int) -> list[int]:
+    """Which messages of a conversation are edited, one after another: old ones, from its first half."""
+    source = random.Random("edits")
+    return [source.randrange(length // 2) for _ in range(count)]
+
+
+def blob() -> bytes:
+    """An attachment that does not compress, as an image would not."""
+    return random.Random("blob").randbytes(BLOB_BYTES)

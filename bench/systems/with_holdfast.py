@@ -1,0 +1,108 @@
+"""Holdfast, through its public surface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import holdfast
+from bench import data
+from bench.systems.subject import timed
+
+
+def opened(directory: Path) -> holdfast.Store:
+    """A store in a new file."""
+    return holdfast.open(f"sqlite:{directory / 'runs.db'}")
+
+
+class Save:
+    """`save`: a whole state, one after another."""
+
+    offers: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, directory: Path, total: int, *, claim: bool = False) -> None:
+        self._store = opened(directory)
+        self._store.save(data.RUN, data.state(0))
+        self._claim = self._store.claim(data.RUN, owner="bench", lease=3600) if claim else None
+
+    def slice(self, kind: str, first: int, count: int) -> list[float]:
+        states = [data.state(n) for n in range(first, first + count)]
+        if self._claim is not None:
+            return timed(self._claim.save, states)
+        save = self._store.save
+        return timed(lambda state: save(data.RUN, state), states)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class Turns:
+    """`turns`, `edit` and `blob`: change the state in place, then save all of it."""
+
+    offers: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, directory: Path, total: int, *, start: int = 0, blob: bool = False, edit: bool = False) -> None:
+        self._store = opened(directory)
+        self._messages = [data.message(number) for number in range(start)]
+        self._state: dict[str, Any] = {"messages": self._messages}
+        self._edited = data.edited(total, start) if edit else None
+        self._start = start
+        if blob:
+            self._state["blob"] = data.blob()
+        if start or blob:
+            self._store.save(data.RUN, self._state)
+
+    def slice(self, kind: str, first: int, count: int) -> list[float]:
+        numbers = range(first, first + count)
+        if self._edited is None:
+            return timed(self._append, [data.message(self._start + number) for number in numbers])
+        places = self._edited
+        return timed(self._edit, [(places[n], data.message(places[n], self._start + n)) for n in numbers])
+
+    def _append(self, message: dict[str, Any]) -> None:
+        self._messages.append(message)
+        self._store.save(data.RUN, self._state)
+
+    def _edit(self, change: tuple[int, dict[str, Any]]) -> None:
+        at, message = change
+        self._messages[at] = message
+        self._store.save(data.RUN, self._state)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class Load:
+    """`load`: from a file that another store wrote, one save per turn."""
+
+    offers: ClassVar[tuple[str, ...]] = ("latest", "halfway", "history")
+
+    def __init__(self, directory: Path, total: int, **options: Any) -> None:
+        writer = Turns(directory, total)
+        writer.slice("", 0, total)
+        writer.close()
+        self._store = opened(directory)
+        self._total = total
+
+    def slice(self, kind: str, first: int, count: int) -> list[float]:
+        if kind == "history":
+            assert len(self._history(0)) == self._total
+            return timed(self._history, [0] * count)
+        step = self._total if kind == "latest" else self._total // 2
+        assert len(self._load(step)) == step
+        return timed(self._load, [step] * count)
+
+    def _load(self, step: int) -> list[Any]:
+        if step == self._total:
+            found = self._store.load(data.RUN)
+        else:
+            found = self._store.load(data.RUN, step=step)
+        assert found is not None
+        messages: list[Any] = found.state["messages"]
+        return messages
+
+    def _history(self, _: int) -> list[Any]:
+        return list(self._store.history(data.RUN))
+
+    def close(self) -> None:
+        self._store.close()

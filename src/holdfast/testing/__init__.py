@@ -1,0 +1,19 @@
+"""For those who test with Holdfast, or bring a store of their own.
+
+`StoreContract` defines what a store is. Run it on yours:
+
+    from holdfast.testing import StoreContract
+
+    class TestMyStore(StoreContract):
+        def open_port(self, clock):
+            return MyStore(clock)
+
+`ManualClock` and `CountedIds` take time and chance out of tests: `holdfast.open("memory:", clock=ManualClock())`.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.contract import StoreContract
+from holdfast.testing.doubles import CountedIds, ManualClock
+
+__all__ = ["CountedIds", "ManualClock", "StoreContract"]

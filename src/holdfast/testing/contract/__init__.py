@@ -1,0 +1,30 @@
+"""The contract: what a store promises, as tests. Each part is about one kind of verb."""
+
+from __future__ import annotations
+
+from holdfast.testing.contract.claiming import ClaimingContract
+from holdfast.testing.contract.committing import CommittingContract
+from holdfast.testing.contract.inbox import InboxContract
+from holdfast.testing.contract.keeping import KeepingContract
+from holdfast.testing.contract.listing import ListingContract
+from holdfast.testing.contract.loading import LoadingContract
+from holdfast.testing.contract.moving import MovingContract
+from holdfast.testing.contract.recording import RecordingContract
+from holdfast.testing.contract.saving import SavingContract
+
+
+class StoreContract(
+    SavingContract,
+    LoadingContract,
+    ListingContract,
+    ClaimingContract,
+    RecordingContract,
+    KeepingContract,
+    MovingContract,
+    InboxContract,
+    CommittingContract,
+):
+    """Everything a store promises. Derive a test class from it and say how to open the store."""
+
+
+__all__ = ["StoreContract"]

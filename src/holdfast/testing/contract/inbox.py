@@ -1,0 +1,197 @@
+"""The contract of what passes between a run and the outside: inbox, gates, timers, outbox.
+
+These are parts of a commit; there is no verb for users yet, so the tests speak to the port.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from holdfast.clock import US
+from holdfast.model import commit as why
+from holdfast.model.commit import (
+    HOLDER,
+    OUTSIDER,
+    Commit,
+    Committed,
+    Guard,
+    NewGate,
+    NewItem,
+    NewMessage,
+    NewRun,
+    Outcome,
+    Refused,
+    Take,
+    Timer,
+)
+from holdfast.testing.contract.base import ContractBase
+
+_count = itertools.count()
+
+
+class InboxContract(ContractBase):
+    """Nothing that is sent to a run is lost, taken twice, or slept through."""
+
+    def put(self, **parts: Any) -> Outcome:
+        parts = {"run_id": "run", "commit_id": next(_count).to_bytes(8, "big"), "guard": Guard(OUTSIDER), **parts}
+        (outcome,) = self.store.port.commit([Commit(**parts)])
+        return outcome
+
+    def done(self, **parts: Any) -> Committed:
+        outcome = self.put(**parts)
+        assert isinstance(outcome, Committed), outcome
+        return outcome
+
+    def refused(self, **parts: Any) -> Refused:
+        outcome = self.put(**parts)
+        assert isinstance(outcome, Refused), outcome
+        return outcome
+
+    def held(self, **parts: Any) -> Guard:
+        """Create the run and claim it; the guard of its holder."""
+        row = self.done(guard=Guard(), create=NewRun(), take=Take("w1", b"n" * 16, 60 * US), **parts).run
+        return Guard(HOLDER, row.incarnation, row.fence, row.nonce, row.owner)
+
+    def item(self, key: str, kind: Any = "event", name: str = "shipped", by: str = "ana") -> NewItem:
+        return NewItem(kind, name, key, by, b"\x00body")
+
+    def row(self) -> Any:
+        row = self.store.port.run("run")
+        assert row is not None
+        return row
+
+    def test_items_are_numbered_and_each_key_comes_in_once(self) -> None:
+        guard = self.held()
+        assert self.done(deliver=(self.item("k1"),)).numbers == (1,)
+        assert self.done(deliver=(self.item("k2"),)).numbers == (2,)
+        again = self.done(deliver=(self.item("k1"),))
+        assert (again.numbers, again.fresh) == ((1,), False)
+        items = self.store.port.inbox(self.row().run, 0, 10)
+        assert [(i.number, i.key, i.name, i.by, i.body) for i in items] == [
+            (1, "k1", "shipped", "ana", b"\x00body"), (2, "k2", "shipped", "ana", b"\x00body"),
+        ]  # fmt: skip
+        self.done(guard=guard, take_items=(1,))
+        assert [i.number for i in self.store.port.inbox(self.row().run, 0, 10)] == [2]
+        assert self.store.port.inbox(self.row().run, 2, 10) == []
+        assert self.done(deliver=(self.item("k1"),)).numbers == (1,)
+        assert [i.number for i in self.store.port.inbox(self.row().run, 0, 10)] == [2]
+
+    def test_an_item_wakes_a_waiting_run_and_no_other(self) -> None:
+        guard = self.held()
+        self.done(guard=guard, status="waiting", release=True, inbox_read=0)
+        self.done(deliver=(self.item("k1"),))
+        assert self.row().status == "ready"
+        for status in ("paused", "running"):
+            self.done(guard=Guard(), status=status)
+            self.done(deliver=(self.item(f"k-{status}"),))
+            assert self.row().status == status
+
+    def test_a_run_that_would_wait_with_an_unread_item_is_ready_instead(self) -> None:
+        guard = self.held()
+        self.done(deliver=(self.item("k1"),))
+        self.done(guard=guard, status="waiting", release=True, inbox_read=0)
+        assert self.row().status == "ready"
+        self.done(guard=Guard(), status="waiting", inbox_read=1)
+        assert self.row().status == "waiting"
+
+    def test_nothing_is_sent_to_what_is_missing_or_has_ended(self) -> None:
+        assert self.refused(deliver=(self.item("k1"),)).why == why.NO_RUN
+        guard = self.held()
+        self.done(guard=guard, status="cancelled", release=True)
+        assert self.refused(deliver=(self.item("k1"),)).why == why.ENDED
+
+    def test_a_gate_takes_the_first_answer(self) -> None:
+        guard = self.held()
+        self.done(guard=guard, gates=(NewGate("approve", b"\x00form"),), status="waiting", release=True, inbox_read=0)
+        ((run, gate),) = self.store.port.gates(None, "open", 10)
+        assert (run.run_id, gate.gate, gate.body, gate.state) == ("run", "approve", b"\x00form", "open")
+        self.clock.advance(5)
+        self.done(deliver=(self.item("a1", "answer", "approve"),))
+        assert self.row().status == "ready"
+        late = self.refused(deliver=(self.item("a2", "answer", "approve", "bob"),))
+        assert late.why == why.ANSWERED
+        ((_, gate),) = self.store.port.gates(self.row().run, None, 10)
+        assert (gate.state, gate.answered_by, gate.answered_us) == ("answered", "ana", self.clock.now_us())
+        assert len(self.store.port.inbox(self.row().run, 0, 10)) == 1
+        assert self.store.port.gates(None, "open", 10) == []
+
+    def test_a_gate_that_expired_was_closed_or_is_unknown_takes_none(self) -> None:
+        guard = self.held()
+        soon = self.clock.now_us() + 10 * US
+        self.done(guard=guard, gates=(NewGate("soon", b"x", soon), NewGate("closed", b"x"), NewGate("later", b"x", soon + US)))
+        assert self.refused(guard=guard, gates=(NewGate("soon", b"x"),)).why == why.GATE_CLOSED
+        self.done(guard=guard, close_gates=("closed", "never"))
+        assert self.refused(deliver=(self.item("e0", "expiry", "soon"),)).why == why.NOT_EXPIRED
+        self.clock.advance(10)
+        for name in ("soon", "closed", "unknown"):
+            assert self.refused(deliver=(self.item(f"a-{name}", "answer", name),)).why == why.GATE_CLOSED
+        assert [gate.gate for _, gate in self.store.port.expired_gates(10)] == ["soon"]
+        self.done(deliver=(self.item("e1", "expiry", "soon"),))
+        assert self.store.port.expired_gates(10) == []
+        states = {gate.gate: gate.state for _, gate in self.store.port.gates(self.row().run, None, 10)}
+        assert states == {"soon": "expired", "closed": "closed", "later": "open"}
+
+    def test_an_answer_that_comes_while_the_run_is_held_is_not_lost(self) -> None:
+        guard = self.held()
+        self.done(guard=guard, gates=(NewGate("g", b"x"),))
+        self.done(deliver=(self.item("a1", "answer", "g"),))
+        self.done(guard=guard, status="waiting", release=True, inbox_read=0)
+        assert self.row().status == "ready"
+        assert [i.key for i in self.store.port.inbox(self.row().run, 0, 10)] == ["a1"]
+
+    def test_an_answer_and_a_claim_are_one_commit(self) -> None:
+        guard = self.held()
+        self.done(guard=guard, gates=(NewGate("g", b"x"),), status="waiting", release=True, inbox_read=0)
+        take = Take("w2", b"m" * 16, 60 * US)
+        taken = self.done(guard=Guard(), deliver=(self.item("a1", "answer", "g"),), take=take)
+        assert (taken.run.owner, taken.run.status, taken.run.fence) == ("w2", "running", 2)
+        assert self.refused(guard=Guard(), deliver=(self.item("a2", "answer", "g"),), take=take).why == why.CLAIMED
+
+    def test_timers_come_due_once(self) -> None:
+        guard = self.held()
+        due = self.clock.now_us() + 10 * US
+        self.done(guard=guard, timers=(Timer("t1", due), Timer("t2", due + US)), status="waiting", release=True)
+        assert self.store.port.due_timers(10) == []
+        assert [(t.timer, t.due_us) for t in self.store.port.timers(self.row().run)] == [("t1", due), ("t2", due + US)]
+        assert self.refused(deliver=(self.item("k1", "timer", "t1"),)).why == why.NOT_EXPIRED
+        self.clock.advance(10)
+        ((run, timer),) = self.store.port.due_timers(10)
+        assert (run.run_id, timer.timer) == ("run", "t1")
+        self.done(deliver=(self.item("k1", "timer", "t1"),))
+        assert self.row().status == "ready"
+        assert self.store.port.due_timers(10) == []
+        assert self.refused(deliver=(self.item("k2", "timer", "t1"),)).why == why.NOT_EXPIRED
+        self.done(guard=Guard(), drop_timers=("t2",))
+        assert self.store.port.timers(self.row().run) == []
+        self.done(guard=Guard(), timers=(Timer("t3", due),))
+        self.done(guard=Guard(), timers=(Timer("t3", due + 99 * US),))
+        assert self.store.port.due_timers(10) == []
+
+    def test_messages_wait_in_the_outbox_until_they_were_delivered(self) -> None:
+        guard = self.held()
+        messages = tuple(NewMessage("target", "event", "done", f"m{i}", b"x") for i in range(3))
+        self.done(guard=guard, send=messages[:2])
+        self.clock.advance(1)
+        self.done(guard=guard, send=messages[2:])
+        found = self.store.port.outbox(10)
+        assert [(run.run_id, m.number, m.target, m.key) for run, m in found] == [
+            ("run", 1, "target", "m0"), ("run", 2, "target", "m1"), ("run", 3, "target", "m2"),
+        ]  # fmt: skip
+        self.done(sent=(2,))
+        self.done(sent=(2, 9))
+        assert [m.number for _, m in self.store.port.outbox(10)] == [1, 3]
+
+    def test_all_of_it_goes_with_the_run(self) -> None:
+        guard = self.held()
+        due = self.clock.now_us() - US
+        self.done(
+            guard=guard, gates=(NewGate("g", b"x", due),), timers=(Timer("t", due),), deliver=(self.item("k"),),
+            send=(NewMessage("target", "event", "n", "m", b"x"),), release=True,
+        )  # fmt: skip
+        assert self.store.verify().problems == []
+        run = self.row().run
+        self.store.delete("run")
+        port = self.store.port
+        assert port.gates(None, None, 10) == port.due_timers(10) == port.outbox(10) == port.expired_gates(10) == []
+        assert port.inbox(run, 0, 10) == []

@@ -1,0 +1,172 @@
+"""The contract of `prune` and `delete`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import InvalidInput, RunNotFound
+from holdfast.model.views import Keep
+from holdfast.testing.contract.base import ContractBase, raises
+
+
+class KeepingContract(ContractBase):
+    """What must stay stays; what nobody needs is freed; nothing else is touched."""
+
+    def numbers(self, run_id: str = "run") -> list[int]:
+        return [info.number for info in self.store.history(run_id)]
+
+    def test_the_newest_are_kept(self) -> None:
+        saved = [self.store.save("run", i) for i in range(10)]
+        report = self.store.prune("run", Keep(last=3))
+        assert report.removed == tuple(each.checkpoint_id for each in saved[:7])
+        assert (report.run_id, report.kept, report.dry_run) == ("run", 3, False)
+        assert self.numbers() == [8, 9, 10]
+        assert self.state("run") == 9
+        assert self.store.load("run", step=7) is None
+        assert self.store.prune("run", Keep(last=3)).removed == ()
+
+    def test_a_dry_run_says_the_same_and_removes_nothing(self) -> None:
+        for i in range(6):
+            self.store.save("run", self.conversation(40, changed=i))
+        plan = self.store.prune("run", Keep(last=2), dry_run=True)
+        assert plan.dry_run
+        assert len(self.numbers()) == 6
+        done = self.store.prune("run", Keep(last=2))
+        assert (plan.removed, plan.kept, plan.chunks, plan.bytes_freed) == (
+            done.removed, done.kept, done.chunks, done.bytes_freed,
+        )  # fmt: skip
+
+    def test_state_that_nothing_needs_is_freed_and_the_rest_is_whole(self) -> None:
+        states = [self.conversation(60, changed=i) for i in range(8)]
+        for state in states:
+            self.store.save("run", state)
+        before = self.store.stats().state_bytes
+        report = self.store.prune("run", Keep(last=1))
+        after = self.store.stats().state_bytes
+        assert report.chunks > 0
+        assert report.bytes_freed == before - after
+        assert self.state("run") == states[-1]
+        assert self.store.verify().problems == []
+        assert self.store.verify().unused_chunks == 0
+
+    def test_every_lane_keeps_its_own(self) -> None:
+        for lane in ("", "side", "side", "", "other", "side"):
+            self.store.save("run", lane, lane=lane)
+        self.store.prune("run", Keep(last=1))
+        assert [(i.lane, i.number) for i in self.store.history("run")] == [("", 4), ("other", 5), ("side", 6)]
+
+    def test_the_newest_terminal_checkpoint_is_kept(self) -> None:
+        for status in ("running", "failed", "running", "completed", "running", "running"):
+            self.store.save("run", status, status=status)
+        self.store.prune("run", Keep(last=1, latest_terminal=True))
+        assert self.numbers() == [4, 6]
+        self.store.prune("run", Keep(last=1, latest_terminal=False))
+        assert self.numbers() == [6]
+
+    def test_only_three_statuses_are_terminal(self) -> None:
+        for status in ("cancelled", "ready", "running", "waiting", "paused", "rolling_back", "ready"):
+            self.store.save("run", status, status=status)
+        self.store.prune("run", Keep(last=1))
+        assert [info.status for info in self.store.history("run")] == ["cancelled", "ready"]
+
+    def test_the_newest_before_an_effect_in_doubt_is_kept(self) -> None:
+        self.store.save("run", 1)
+        self.store.save("run", 2)
+        self.store.mark_intent("run", "doubt")
+        self.store.save("run", 3)
+        self.store.mark_intent("run", "sure")
+        for i in range(4, 8):
+            self.store.save("run", i)
+        self.store.mark_done("run", "sure")
+        self.store.prune("run", Keep(last=1, before_pending_effects=True))
+        assert self.numbers() == [2, 7]
+        self.store.mark_done("run", "doubt")
+        self.store.prune("run", Keep(last=1))
+        assert self.numbers() == [7]
+
+    def test_what_covers_a_position_is_kept(self) -> None:
+        for i in range(1, 6):
+            self.store.append("run", [{"kind": "a"}])
+            self.store.save("run", i)
+        self.store.prune("run", Keep(last=1, covering=3))
+        assert [info.covers for info in self.store.history("run")] == [3, 4, 5]
+        assert len(self.store.journal("run")) == 5
+
+    def test_attachments_go_with_their_checkpoint_and_no_other(self) -> None:
+        for name in ("c1", "c2"):
+            self.store.save("run", name, checkpoint_id=name)
+            self.store.attach("run", name, "key", self.conversation(20, changed=len(name)))
+        self.store.attach("run", "c3", "early", self.conversation(20))
+        self.store.attach("run", "c1", "key", "elsewhere", lane="side")
+        self.store.prune("run", Keep(last=1))
+        assert self.store.attachments("run", "c1") == {}
+        assert self.store.attachments("run", "c1", lane="side") == {"key": "elsewhere"}
+        assert self.store.attachments("run", "c2") == {"key": self.conversation(20, changed=2)}
+        assert self.store.attachments("run", "c3") == {"early": self.conversation(20)}
+
+    def test_a_writer_that_remembers_what_was_swept_writes_it_again(self) -> None:
+        first, second = self.conversation(60), self.conversation(60, changed=3)
+        self.store.save("run", first)
+        self.store.save("run", second)
+        self.store.save("run", "small")
+        self.store.prune("run", Keep(last=1))
+        assert self.store.stats().chunks == 0
+        self.store.save("run", second)
+        self.store.attach("run", "c", "key", first)
+        assert self.state("run") == second
+        assert self.store.attachments("run", "c") == {"key": first}
+        assert self.store.verify().problems == []
+
+    def test_a_fork_and_its_source_do_not_harm_each_other(self) -> None:
+        for i in range(4):
+            self.store.save("run", self.conversation(60, changed=i))
+        self.store.fork("run", "fork", step=2)
+        self.store.prune("run", Keep(last=1))
+        assert self.state("fork") == self.conversation(60, changed=1)
+        self.store.delete("run")
+        assert self.state("fork") == self.conversation(60, changed=1)
+        assert self.store.verify().problems == []
+        self.store.save("fork", "small")
+        self.store.prune("fork", Keep(last=1))
+        assert self.store.stats().chunks == 0
+
+    def test_wrong_policies_are_refused(self) -> None:
+        self.store.save("run", 1)
+        wrong: list[dict[str, Any]] = [{"last": 0}, {"last": -1}, {"last": True}, {"covering": -1}, {"covering": "x"}]
+        for rules in wrong:
+            with raises(InvalidInput):
+                Keep(**rules)
+        with raises(InvalidInput):
+            self.store.prune("run", {"last": 1})  # type: ignore[arg-type]
+        with raises(RunNotFound):
+            self.store.prune("none", Keep(last=1))
+        with raises(RunNotFound):
+            self.store.prune("none", Keep(last=1), dry_run=True)
+
+    def test_deleting_removes_all_of_a_run_and_nothing_else(self) -> None:
+        for run_id in ("run", "other"):
+            self.store.save(run_id, self.conversation(40), metadata={"m": 1}, checkpoint_id="c", lane="side")
+            self.store.append(run_id, [{"kind": "a"}])
+            self.store.mark_done(run_id, "key")
+            self.store.attach(run_id, "c", "k", 1)
+        assert self.store.delete("run")
+        assert not self.store.delete("run")
+        assert self.store.load("run") is None
+        assert [run.run_id for run in self.store.runs(metadata={"m": 1})] == ["other"]
+        assert not self.store.is_done("run", "key")
+        stats = self.store.stats()
+        assert (stats.checkpoints, stats.entries, stats.effects, stats.attachments) == (1, 1, 1, 1)
+        assert self.state("other", lane="side") == self.conversation(40)
+
+    def test_a_run_made_anew_has_nothing_of_the_old_one(self) -> None:
+        for changed in (1, 2):
+            self.store.save("run", self.conversation(40, changed=changed), checkpoint_id="c")
+            self.store.mark_done("run", "key")
+            self.store.append("run", [{"kind": "a"}])
+            assert [e.position for e in self.store.journal("run")] == [1]
+            assert self.state("run") == self.conversation(40, changed=changed)
+            self.store.delete("run")
+        self.store.save("run", self.conversation(40, changed=2))
+        assert self.state("run") == self.conversation(40, changed=2)
+        assert self.numbers() == [1]
+        assert self.store.effects("run") == []
