@@ -84,10 +84,11 @@ def unpack(data: bytes, place: str, stub: Callable[[bytes], object] | None = Non
     hook = _lift if stub is None else lambda code, payload: stub(payload) if code == _STUB else _lift(code, payload)
     try:
         return ormsgpack.unpackb(data, ext_hook=hook)
-    except UnsupportedFormat as error:
-        raise UnsupportedFormat(place, error.reason) from None
     except Exception as error:
-        raise DamagedData(place, f"its encoding cannot be read ({error})") from error
+        cause, _trouble.cause = _trouble.cause or error, None
+        if isinstance(cause, UnsupportedFormat):
+            raise UnsupportedFormat(place, cause.reason) from error
+        raise DamagedData(place, f"its encoding cannot be read ({cause})") from error
 
 
 def stub_bytes(name: bytes) -> bytes:
@@ -169,10 +170,11 @@ def _problem(value: object, depth: int) -> str | None:
         return None if value - value == 0 else f"{value} is not a finite number"
     if isinstance(value, str):
         return None if _is_utf8(value) else "the text has a lone surrogate, which is not valid Unicode"
-    try:
-        _packb(value, _lower, _OPTIONS)
-    except Exception as error:
-        return str(error.__cause__ or error)
+    if type(value) in _LOWER or type(value) not in _BUILTIN:
+        try:
+            _lower(value)
+        except Unstorable as error:
+            return str(error)
     return None
 
 
@@ -302,11 +304,24 @@ def _lower_object(value: object) -> object:
 # --- and back --------------------------------------------------------------------------------------------------------
 
 
+class _Trouble(threading.local):
+    """What went wrong in an extension: the decoder only says that something did."""
+
+    cause: Exception | None = None
+
+
+_trouble = _Trouble()
+
+
 def _lift(code: int, payload: bytes) -> object:
-    lift = _LIFT.get(code)
-    if lift is None:
-        raise UnsupportedFormat("a value", f"it has the unknown type {code}")
-    return lift(payload)
+    try:
+        lift = _LIFT.get(code)
+        if lift is None:
+            raise UnsupportedFormat("a value", f"it has the unknown type {code}")
+        return lift(payload)
+    except Exception as error:
+        _trouble.cause = _trouble.cause or error
+        raise
 
 
 def _list(payload: bytes) -> list[Any]:

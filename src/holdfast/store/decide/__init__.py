@@ -14,7 +14,7 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Commit, NewRun, Refused
 from holdfast.model.rows import RunRow
 from holdfast.model.status import READY, TERMINAL
-from holdfast.store.decide.checkpoints import add_checkpoints, append_entries
+from holdfast.store.decide.checkpoints import add_checkpoints, append_entries, is_repeated
 from holdfast.store.decide.draft import Decision, Draft, Lease, Look
 from holdfast.store.decide.holding import merge_metadata, set_claim, set_status
 from holdfast.store.decide.inbox import deliver, pass_on, set_gates
@@ -27,7 +27,7 @@ def decide(row: RunRow | None, commit: Commit, now_us: int, lease: Lease, look: 
     """What `commit` does to the run whose row is `row`, or why it does nothing."""
     if row is None:
         if commit.create is None:
-            return Refused(why.NO_RUN)
+            return Refused(why.CLAIM_LOST if commit.guard.kind == why.HOLDER else why.NO_RUN)
         found = _new_run(commit, commit.create, now_us, look)
         if isinstance(found, Refused):
             return found
@@ -40,6 +40,8 @@ def decide(row: RunRow | None, commit: Commit, now_us: int, lease: Lease, look: 
             return refused
         position = row.position + len(commit.entries)
         draft = Draft(row, False, commit, now_us=now_us, lease=lease, look=look, position=position, changes={})
+        if commit.checkpoints and commit.checkpoints[0].checkpoint_id and is_repeated(draft, commit):
+            return draft
     return _fill(draft, commit) or draft.decided(look)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.ids import own_checkpoint_id
 from holdfast.model import commit as why
-from holdfast.model.commit import NewCheckpoint, NewEntry, Refused
+from holdfast.model.commit import Commit, NewCheckpoint, NewEntry, Refused
 from holdfast.model.rows import CheckpointRow, EntryRow, LaneRow
 from holdfast.store.decide.draft import Draft
 
@@ -16,6 +16,32 @@ def append_entries(draft: Draft, entries: tuple[NewEntry, ...]) -> None:
         for position, new in enumerate(entries, start=draft.run.position + 1)
     ]
     draft.changes["position"] = draft.position
+
+
+def is_repeated(draft: Draft, commit: Commit) -> bool:
+    """Whether the commit only saves checkpoints that are already there, just so. Then it does nothing at all.
+
+    It must not even set its status: it may be the late repetition of a save that others have long gone beyond.
+    """
+    if commit.entries or commit.effects or commit.attachments or commit.deliver or commit.gates or commit.close_gates:
+        return False
+    if commit.send or commit.sent or commit.timers or commit.drop_timers or commit.take_items or commit.take:
+        return False
+    if commit.renew_us is not None or commit.release or commit.rearm is not None or draft.look is None:
+        return False
+    for new in commit.checkpoints:
+        old = draft.look.checkpoint(draft.run.run, new.lane, new.checkpoint_id) if new.checkpoint_id else None
+        if old is None or _difference(new, old) is not None:
+            draft.numbers = ()
+            return False
+        _note(draft, old)
+    draft.fresh = False
+    return True
+
+
+def _note(draft: Draft, row: CheckpointRow) -> None:
+    draft.numbers = (*draft.numbers, row.number)
+    draft.checkpoint_id, draft.covers, draft.step = row.checkpoint_id, row.covers, row.step
 
 
 def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Refused | None:
@@ -41,8 +67,7 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
             if differs is not None:
                 row = _row(draft, new, old.number, old.parent_id, old.step, named=old.named)
                 replaced.append(row)
-        draft.numbers = (*draft.numbers, row.number)
-        draft.checkpoint_id, draft.covers, draft.step = row.checkpoint_id, row.covers, row.step
+        _note(draft, row)
         if row is not old and row.number >= head.head:
             heads[new.lane] = LaneRow(new.lane, row.number, row.checkpoint_id, row.step)
     if kept:

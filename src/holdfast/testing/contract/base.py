@@ -28,11 +28,11 @@ def raises(kind: type[Error]) -> Iterator[Caught[Error]]:
     try:
         yield caught
     except kind as error:
-        assert isinstance(error, HoldfastError), f"{error!r} is not a HoldfastError"
-        assert str(error), f"{error!r} says nothing"
         caught.error = error
-        return
-    raise AssertionError(f"{kind.__name__} was not raised")
+    else:
+        raise AssertionError(f"{kind.__name__} was not raised")
+    assert isinstance(caught.error, HoldfastError), f"{caught.error!r} is not a HoldfastError"
+    assert str(caught.error), f"{caught.error!r} says nothing"
 
 
 class ContractBase:

@@ -194,6 +194,19 @@ class ClaimingContract(ContractBase):
         assert (self.status("gone"), self.status("live"), self.status("waits")) == ("ready", "running", "waiting")
         assert self.store.claim("live", owner="w2") is None
 
+    def test_an_owner_whose_run_was_deleted_has_lost_its_claim(self) -> None:
+        self.store.save("run", 1)
+        claim = self.claimed(lease=10)
+        self.clock.advance(11)
+        assert self.store.delete("run")
+        for again in (False, True):
+            if again:
+                self.store.save("run", "another")
+            for write in [*self.writes(claim), claim.renew, claim.complete]:
+                with raises(ClaimLost):
+                    write()
+        assert self.state("run") == "another"
+
     def test_an_owner_whose_run_was_re_armed_has_lost_its_claim(self) -> None:
         self.store.save("run", 1)
         claim = self.claimed(lease=10)

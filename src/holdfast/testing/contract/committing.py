@@ -63,7 +63,9 @@ class CommittingContract(ContractBase):
         assert isinstance(outcome, Committed)
         row, checkpoints, entries, effects, attachments, gates, timers, inbox, chunks = self.everything()[0]
         assert (row.workflow, row.status, row.position, row.serial, row.inbox) == ("w", "waiting", 1, 1, 1)
-        assert [len(rows) for rows in (checkpoints, entries, effects, attachments, gates, timers, inbox, chunks)] == [1] * 8
+        assert [len(rows) for rows in (checkpoints, entries, effects, attachments, gates, timers, inbox, chunks)] == [
+            1
+        ] * 8
         assert len(self.store.port.outbox(10)) == 1
         assert outcome.run == row
 
@@ -122,7 +124,12 @@ class CommittingContract(ContractBase):
         outcomes = self.store.port.commit(
             [
                 Commit("a", b"commit01", create=NewRun(), checkpoints=(NewCheckpoint("", b"\x01\x01"),)),
-                Commit("run", b"commit02", checkpoints=(NewCheckpoint("taken", b"\x01\x02"),), entries=(NewEntry("x", b"x"),)),
+                Commit(
+                    "run",
+                    b"commit02",
+                    checkpoints=(NewCheckpoint("taken", b"\x01\x02"),),
+                    entries=(NewEntry("x", b"x"),),
+                ),
                 Commit("a", b"commit03", checkpoints=(NewCheckpoint("", b"\x01\x02"),)),
                 Commit("none", b"commit04", entries=(NewEntry("x", b"x"),)),
                 Commit("a", b"commit05", guard=Guard(position=0), entries=(NewEntry("x", b"\x00\xc0"),)),

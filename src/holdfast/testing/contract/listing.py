@@ -97,8 +97,10 @@ class ListingContract(ContractBase):
                 self.store.runs(after=cursor)
 
     def test_wrong_filters_are_refused(self) -> None:
-        wrong: list[dict[str, Any]] = [{"limit": 0}, {"limit": 1001}, {"limit": "5"}, {"status": "done"}, {"workflow": ""},
-                                       {"metadata": {"a": object()}}, {"metadata": {1: 1}}]  # fmt: skip
+        wrong: list[dict[str, Any]] = [
+            {"limit": 0}, {"limit": 1001}, {"limit": "5"}, {"status": "done"}, {"workflow": ""},
+            {"metadata": {"a": object()}}, {"metadata": {1: 1}},
+        ]  # fmt: skip
         for query in wrong:
             with raises(InvalidInput):
                 self.store.runs(**query)

@@ -121,8 +121,8 @@ class LoadingContract(ContractBase):
         self.store.save("run", {"a": 1.0, "b": [1, 3], "c": {"e": 2}, "t": (2,), "n": None})
         changes = [(c.op, c.pointer, c.old, c.new) for c in self.store.diff("run", 1, 2)]
         assert changes == [
-            ("replace", "/a", 1, 1.0), ("remove", "/b/1", 2, None), ("remove", "/c/d", 1, None), ("add", "/c/e", None, 2),
-            ("replace", "/t", (1,), (2,)), ("add", "/n", None, None),
+            ("replace", "/a", 1, 1.0), ("remove", "/b/1", 2, None), ("remove", "/c/d", 1, None),
+            ("add", "/c/e", None, 2), ("replace", "/t", (1,), (2,)), ("add", "/n", None, None),
         ]  # fmt: skip
         assert self.store.diff("run", 1, 1) == []
 

@@ -66,7 +66,10 @@ class MovingContract(ContractBase):
         def shown(run_id: str) -> Any:
             history = list(self.store.history(run_id))
             return (
-                [(i.checkpoint_id, i.parent_id, i.lane, i.step, i.covers, i.status, i.metadata, i.created_at) for i in history],
+                [
+                    (i.checkpoint_id, i.parent_id, i.lane, i.step, i.covers, i.status, i.metadata, i.created_at)
+                    for i in history
+                ],
                 [self.state(run_id, checkpoint_id=i.checkpoint_id, lane=i.lane) for i in history],
                 [self.store.attachments(run_id, i.checkpoint_id, lane=i.lane) for i in history],
                 [(entry.position, entry.data, entry.created_at) for entry in self.store.journal(run_id)],

@@ -25,8 +25,8 @@ class RecordingContract(ContractBase):
 
     def test_entries_are_appended_all_or_none(self) -> None:
         wrong: list[Any] = [
-            [{"kind": "a"}, {"no": "kind"}], [{"kind": "a"}, {"kind": "b", "x": float("nan")}], [{"kind": ""}], [{}], [],
-            {"kind": "a"}, [{"kind": 1}], ["text"], [None],
+            [{"kind": "a"}, {"no": "kind"}], [{"kind": "a"}, {"kind": "b", "x": float("nan")}], [{"kind": ""}], [{}],
+            [], {"kind": "a"}, [{"kind": 1}], ["text"], [None],
         ]  # fmt: skip
         for entries in wrong:
             with raises(InvalidInput):

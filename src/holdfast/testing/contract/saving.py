@@ -21,10 +21,24 @@ from holdfast.testing.contract.base import ContractBase, raises
 
 HOSTILE_IDS = [
     "a/b", "a_b", "A/b", "a\\b", "..", "../../etc/passwd", "/abs", ".", "con", "nul", "aux.txt", "x.", "x ", " ",
-    "é", "e\u0301", "K", "\u212a", "ß", "SS", "ı", "İ", "%", "_", "*", "a'; DROP TABLE runs;--", '"', "$gt", "{}",
+    "é", "e\u0301", "K", "\u212a", "ß", "SS", "\u0131", "İ", "%", "_", "*", "a'; DROP TABLE runs;--", '"', "$gt", "{}",
     "\u202eabc", "😀", "x" * 200, "é" * 256, "foo", "foobar", "journal.41", "1", "1.0123456789",
 ]  # fmt: skip
-REFUSED_IDS: list[Any] = ["", "\x00", "a\x00b", "a\nb", "\x7f", "\x85", "x" * 513, "é" * 257, "\ud800", b"x", 7, None, ["x"]]
+REFUSED_IDS: list[Any] = [
+    "",
+    "\x00",
+    "a\x00b",
+    "a\nb",
+    "\x7f",
+    "\x85",
+    "x" * 513,
+    "é" * 257,
+    "\ud800",
+    b"x",
+    7,
+    None,
+    ["x"],
+]
 
 
 class SavingContract(ContractBase):
@@ -35,7 +49,7 @@ class SavingContract(ContractBase):
             "z": [1, 1.0, True, None, -0.0, 2**63, 2**64, -(2**70), "text", b"bytes"],
             "a": {"tuple": (1, (2, [3])), "set": {1, 2}, "frozen": frozenset({"x"})},
             "when": dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC),
-            "plain": dt.datetime(2026, 1, 2),
+            "plain": dt.datetime(2026, 1, 2),  # noqa: DTZ001 - one without a zone is a value too
             "day": dt.date(2026, 1, 2),
             "gap": dt.timedelta(days=-1, microseconds=5),
             "id": uuid.UUID(int=7),
@@ -133,6 +147,13 @@ class SavingContract(ContractBase):
             assert (again.number, again.step, again.bytes_added) == (first.number, 5, 0)
         assert len(list(self.store.history("run"))) == 2
 
+    def test_a_save_that_is_repeated_late_does_not_set_the_run_back(self) -> None:
+        self.store.save("run", 1, checkpoint_id="c1", status="running", metadata={"n": 1})
+        self.store.save("run", 2, checkpoint_id="c2", status="completed", metadata={"n": 2})
+        assert self.store.save("run", 1, checkpoint_id="c1", status="running", metadata={"n": 1}).bytes_added == 0
+        (run,) = self.store.runs()
+        assert (run.status, run.metadata, run.step) == ("completed", {"n": 2}, 2)
+
     def test_a_checkpoint_saved_again_by_the_id_the_store_gave_is_a_no_op(self) -> None:
         first = self.store.save("run", {"x": 1})
         self.store.save("run", {"x": 2})
@@ -227,7 +248,8 @@ class SavingContract(ContractBase):
         wrong: list[tuple[Any, str]] = [
             ({"a": [1, float("nan")]}, "state['a'][1]"), ({"a": {"b": float("inf")}}, "state['a']['b']"),
             ({"a": "\ud800"}, "state['a']"), ({"a": {1: 2}}, "state['a']"), ([object()], "state[0]"),
-            ({"a": [deep]}, ""), ((1, 2, {3: float("-inf")}), "state[2]"), ({"a": decimal.Decimal("NaN")}, "state['a']"),
+            ({"a": [deep]}, ""), ((1, 2, {3: float("-inf")}), "state[2]"),
+            ({"a": decimal.Decimal("NaN")}, "state['a']"),
             ({"m": [{"t": "x" * 500}] * 40 + [{"t": float("nan")}]}, "state['m'][40]['t']"),
         ]  # fmt: skip
         for value, path in wrong:

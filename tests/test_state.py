@@ -1,0 +1,348 @@
+"""States as ropes of shared chunks: equal back, small when little changed, never dependent on memory."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import DamagedData, LimitExceeded, UnsupportedFormat
+from holdfast.model.views import Change
+from holdfast.state import body, encoder, rope
+from holdfast.state.decoder import decode
+from holdfast.state.diff import diff
+from holdfast.state.encoder import Memo, encode
+from tests.strategies import exactly, messages, text, values
+
+
+class Chunks:
+    """A family's chunks: what a store would keep, with counts of what was written and read."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[bytes, bytes] = {}
+        self.known: set[bytes] = set()
+        self.memo: Memo | None = None
+        self.fetched: list[bytes] = []
+        self._compressor = body.Compressor()
+
+    def save(self, state: Any) -> tuple[bytes, int]:
+        """Encode like a store does; the root, and how many plain bytes it added."""
+        encoded = encode(state, self.memo, self.known)
+        for name, plain in encoded.chunks.items():
+            self.bodies[name] = self._compressor.body(plain)
+        self.known |= encoded.chunks.keys()
+        self.memo = encoded.memo
+        return encoded.root, len(encoded.root) + sum(map(len, encoded.chunks.values()))
+
+    def fetch(self, names: list[bytes]) -> dict[bytes, bytes]:
+        self.fetched += names
+        return {name: self.bodies[name] for name in names if name in self.bodies}
+
+    def load(self, root: bytes) -> Any:
+        return decode(root, self.fetch, "it")[0]
+
+
+states = st.dictionaries(
+    text, values | st.lists(messages, max_size=120) | st.binary(min_size=1000, max_size=5000), max_size=6
+)
+
+
+def edited(state: Any, rnd: random.Random) -> Any:
+    """The state after one random change somewhere in it, made in place."""
+    spots: list[Any] = [state]
+    while True:
+        spot = spots[-1]
+        inner = [
+            part
+            for part in (spot.values() if isinstance(spot, dict) else spot)
+            if isinstance(part, (dict, list)) and part
+        ]
+        if not inner or rnd.random() < 0.4:
+            break
+        spots.append(rnd.choice(inner))
+    spot = spots[-1]
+    new: Any = rnd.choice([None, 7, 1.5, "text" * rnd.randrange(40), {"k": [1, (2,)]}, b"b" * rnd.randrange(3000), []])
+    if isinstance(spot, dict):
+        key = rnd.choice([*spot, "new"]) if spot else "new"
+        if rnd.random() < 0.3 and key in spot:
+            del spot[key]
+        else:
+            spot[key] = new
+    else:
+        at = rnd.randrange(len(spot) + 1)
+        how = rnd.randrange(4)
+        if how == 0 or at == len(spot):
+            spot.insert(at, new)
+        elif how == 1:
+            del spot[at]
+        elif how == 2 and isinstance(spot[at], list):
+            spot[at] = tuple(spot[at])
+        else:
+            spot[at] = new
+    return state
+
+
+@settings(max_examples=60, deadline=None)
+@given(states, st.randoms(use_true_random=False))
+def test_edited_states_come_back_exactly_whatever_was_saved_before(state: dict[str, Any], rnd: random.Random) -> None:
+    chunks, saved = Chunks(), []
+    for _ in range(6):
+        root, _ = chunks.save(state)
+        saved.append((root, copy.deepcopy(state)))
+        assert encode(state).root == root, "what a state becomes must not depend on what is remembered"
+        edited(state, rnd)
+    for root, expected in saved:
+        assert exactly(chunks.load(root)) == exactly(expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(states, st.randoms(use_true_random=False))
+def test_a_diff_leads_from_one_state_to_the_other(state: dict[str, Any], rnd: random.Random) -> None:
+    chunks = Chunks()
+    old_root, _ = chunks.save(state)
+    old = copy.deepcopy(state)
+    for _ in range(rnd.randrange(1, 4)):
+        edited(state, rnd)
+    new_root, _ = chunks.save(state)
+    changes = diff(old_root, new_root, chunks.fetch, "it")
+    assert exactly(sort(applied(old, changes))) == exactly(sort(state))
+
+
+def applied(state: Any, changes: list[Change]) -> Any:
+    """The state after the changes, done one after another."""
+    holder = [copy.deepcopy(state)]
+    for change in changes:
+        place: Any = holder
+        *path, last = (0, *change.path)
+        for step in path:
+            place = place[step]
+        if change.op == "remove":
+            assert exactly(place[last]) == exactly(change.old)
+            del place[last]
+        elif change.op == "add" and isinstance(place, list):
+            assert isinstance(last, int)
+            place.insert(last, change.new)
+        else:
+            place[last] = change.new
+    return holder[0]
+
+
+def sort(value: Any) -> Any:
+    """A diff says nothing about the order of keys."""
+    if isinstance(value, dict):
+        return {key: sort(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return type(value)(sort(part) for part in value)
+    return value
+
+
+def conversation(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    rnd = random.Random(seed)
+    words = ["order", "invoice", "payment", "refund", "customer", "agent", "tool", "result", "weather", "plan"]
+    return [
+        {
+            "id": f"m{i}",
+            "role": "user",
+            "content": " ".join(rnd.choice(words) + str(rnd.randrange(999)) for _ in range(100)),
+        }
+        for i in range(count)
+    ]
+
+
+def test_an_append_costs_what_was_appended() -> None:
+    chunks = Chunks()
+    state: dict[str, Any] = {"messages": [], "turn": 0}
+    added, largest = 0, 0
+    for turn, message in enumerate(conversation(1000)):
+        state["messages"].append(message)
+        state["turn"] = turn
+        root, size = chunks.save(state)
+        added += size
+        largest = max(largest, len(root))
+    raw = sum(len(m["content"]) for m in conversation(1000))
+    assert added < 3 * raw, "plain bytes: each message once by itself and once in its page, and the roots"
+    assert sum(map(len, chunks.bodies.values())) < 1.5 * raw
+    assert largest < 2500
+    assert chunks.load(root) == state
+
+
+@pytest.mark.parametrize("size", [200, 2000, 8000])
+@pytest.mark.parametrize("kind", ["replace", "insert", "delete"])
+def test_an_edit_in_the_middle_costs_a_few_pages(size: int, kind: str) -> None:
+    chunks, state = Chunks(), {"messages": conversation(size)}
+    chunks.save(state)
+    rnd = random.Random(3)
+    costs = []
+    for _ in range(10):
+        at = rnd.randrange(size - 10)
+        if kind == "replace":
+            state["messages"][at] = {"id": "x", "content": "edited"}
+        elif kind == "insert":
+            state["messages"].insert(at, {"id": "x", "content": "inserted"})
+        else:
+            del state["messages"][at]
+        root, cost = chunks.save(state)
+        costs.append(cost)
+        assert encode(state).root == root
+    assert sorted(costs)[5] < 40_000, (
+        "a page of about 12 KiB, its index nodes and the root, whatever the size of the state"
+    )
+    assert chunks.load(root) == state
+
+
+def test_small_items_in_long_lists_and_dicts_are_cheap_too() -> None:
+    for state in ({"n": list(range(50_000))}, {"d": {f"key-{i}": i for i in range(20_000)}}):
+        chunks = Chunks()
+        chunks.save(state)
+        (container,) = state.values()
+        for i in range(10):
+            if isinstance(container, list):
+                container.append(i)
+            else:
+                container[f"new-{i}"] = i
+            root, cost = chunks.save(state)
+            assert cost < 8_000
+        assert chunks.load(root) == state
+
+
+def test_many_equal_items_are_stored_once() -> None:
+    chunks, state = Chunks(), {"zeros": [0] * 200_000, "same": [{"text": "same " * 100}] * 2_000}
+    root, added = chunks.save(state)
+    assert added < 200_000, "of 1.2 MB"
+    assert chunks.load(root) == state
+
+
+def test_a_large_blob_that_stays_costs_nothing_and_one_that_grows_costs_its_end() -> None:
+    chunks, rnd = Chunks(), random.Random(1)
+    state: dict[str, Any] = {"blob": rnd.randbytes(1_000_000), "log": "line " * 50_000, "turn": 0}
+    chunks.save(state)
+    state["turn"] = 1
+    assert chunks.save(state)[1] < 2_000
+    state["log"] += "one more line"
+    root, added = chunks.save(state)
+    assert added < 70_000
+    assert chunks.load(root) == state
+
+
+def test_nested_structures_are_cut_where_they_are_large() -> None:
+    chunks = Chunks()
+    state: dict[str, Any] = {
+        "agents": {f"agent-{i}": {"history": conversation(60, seed=i), "name": f"a{i}"} for i in range(5)}
+    }
+    chunks.save(state)
+    state["agents"]["agent-3"]["history"].append({"id": "x", "content": "more"})
+    root, added = chunks.save(state)
+    assert added < 10_000
+    assert chunks.load(root) == state
+
+
+def test_a_load_fetches_few_chunks_and_a_diff_only_what_differs() -> None:
+    chunks = Chunks()
+    state: dict[str, list[Any]] = {"messages": []}
+    for message in conversation(1000):
+        state["messages"].append(message)
+        old, _ = chunks.save(state)
+    chunks.load(old)
+    assert len(chunks.fetched) < 160
+    state["messages"][500] = {"id": "m500", "content": "edited"}
+    new, _ = chunks.save(state)
+    chunks.fetched.clear()
+    (change,) = [c for c in diff(old, new, chunks.fetch, "it") if c.path[-1] == "content"]
+    assert change.path == ("messages", 500, "content")
+    assert len(chunks.fetched) < 12
+
+
+def test_a_state_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "STATE_BYTES_MAX", 100_000)
+    with pytest.raises(LimitExceeded):
+        encode({"a": ["x" * 50_000] * 3})
+    encode({"a": "x" * 90_000})
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_chunk_is_an_error_and_never_an_empty_value() -> None:
+    chunks = Chunks()
+    root, _ = chunks.save({"messages": conversation(40)})
+    for name in list(chunks.bodies):
+        kept = chunks.bodies.pop(name)
+        if name in reachable(root, chunks, kept, name):
+            with pytest.raises(DamagedData, match=name.hex()):
+                chunks.load(root)
+        chunks.bodies[name] = kept
+
+
+def reachable(root: bytes, chunks: Chunks, kept: bytes, name: bytes) -> set[bytes]:
+    chunks.bodies[name] = kept
+    chunks.fetched.clear()
+    chunks.load(root)
+    del chunks.bodies[name]
+    return set(chunks.fetched)
+
+
+def test_every_flipped_bit_and_every_cut_of_a_chunk_is_found() -> None:
+    chunks = Chunks()
+    root, _ = chunks.save({"a": conversation(3), "b": list(range(3000))})
+    state = chunks.load(root)
+    for name in set(chunks.fetched):
+        kept = chunks.bodies[name]
+        for at in range(len(kept)):
+            chunks.bodies[name] = kept[:at] + bytes([kept[at] ^ (1 << at % 8)]) + kept[at + 1 :]
+            assert found_or_same(chunks, root, state)
+        for at in range(0, len(kept), 7):
+            chunks.bodies[name] = kept[:at]
+            assert found_or_same(chunks, root, state)
+        chunks.bodies[name] = kept
+
+
+def found_or_same(chunks: Chunks, root: bytes, state: Any) -> bool:
+    """Either the damage is reported, or it is in a bit that does not matter (a zstd frame has such)."""
+    try:
+        return bool(chunks.load(root) == state)
+    except DamagedData:
+        return True
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=120))
+def test_a_foreign_root_is_reported_and_nothing_else_happens(data: bytes) -> None:
+    with pytest.raises(DamagedData) as caught:
+        decode(b"\x02" + data, lambda names: {}, "it")
+    assert caught.value.place
+
+
+def test_newer_formats_are_said_to_be_newer() -> None:
+    for root in (b"\x03rest", b"\x00"):
+        with pytest.raises(UnsupportedFormat):
+            decode(root, lambda names: {}, "it")
+    for stored in (b"\x81key", b"\x02rest"):
+        with pytest.raises(UnsupportedFormat):
+            body.plain(stored, 100, "it")
+    with pytest.raises(DamagedData):
+        decode(b"", lambda names: {}, "it")
+    with pytest.raises(DamagedData):
+        body.plain(b"", 100, "it")
+
+
+def test_a_compression_bomb_is_not_expanded() -> None:
+    bomb = body.Compressor().body(bytes(50_000_000))
+    assert len(bomb) < 10_000
+    with pytest.raises(DamagedData, match="expands"):
+        body.plain(bomb, 1_000_000, "it")
+
+
+def test_a_repetition_bomb_is_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = Chunks()
+    plain = b"\x01" + b"x" * 1000
+    for _ in range(12):
+        name = rope.chunk_hash(plain)
+        chunks.bodies[name] = b"\x00" + plain
+        node = plain[:1] == b"\x02"
+        plain = rope.write([rope.link(name, 0, node=node, pairs=False)] * 16)
+    with pytest.raises(DamagedData, match="expands"):
+        decode(plain, chunks.fetch, "it")
