@@ -55,7 +55,7 @@ class RunRow(Row, frozen=True):
     boot: str
     gc_epoch: int
     ready_us: int
-    """When the run became ready; orders the queue of workers."""
+    """When the run became ready, which orders the queue of workers; 0 if it is not."""
     commit_id: bytes
     """The id of the last commit; every change of the row changes it."""
     seal: int = 0

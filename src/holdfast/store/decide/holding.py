@@ -42,8 +42,7 @@ def set_status(draft: Draft, commit: Commit) -> None:
 def become(draft: Draft, status: str) -> None:
     """Change the status; the moment of becoming ready orders the queue."""
     draft.changes["status"] = status
-    if status == READY:
-        draft.changes["ready_us"] = draft.now_us
+    draft.changes["ready_us"] = draft.now_us if status == READY else 0
 
 
 def merge_metadata(draft: Draft, changes: tuple[tuple[str, bytes], ...]) -> None:

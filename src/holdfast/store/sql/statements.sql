@@ -33,25 +33,34 @@ SELECT <run> FROM runs WHERE run_id = ?;
 SELECT <run> FROM runs WHERE family = ? ORDER BY run;
 
 -- name: runs_page
-SELECT <run> FROM runs WHERE run < ?
+SELECT <r.run> FROM runs r WHERE r.run < ?
 
--- name: runs_page_status
-AND status IN (SELECT value FROM json_each(?))
+-- name: runs_page_of_tag
+SELECT <r.run> FROM tags t CROSS JOIN runs r WHERE r.run = t.run AND t.run < ? AND t.key = ? AND t.value = ?
 
--- name: runs_page_workflow
-AND workflow = ?
+-- name: runs_page_of_tag_end
+ORDER BY t.run DESC LIMIT ?;
 
 -- name: runs_page_tag
-AND EXISTS (SELECT 1 FROM tags WHERE tags.key = ? AND tags.value = ? AND tags.run = runs.run)
+AND EXISTS (SELECT 1 FROM tags WHERE tags.key = ? AND tags.value = ? AND tags.run = r.run)
+
+-- name: runs_page_status
+AND r.status = ?
+
+-- name: runs_page_statuses
+AND r.status IN (SELECT value FROM json_each(?))
+
+-- name: runs_page_workflow
+AND r.workflow = ?
 
 -- name: runs_page_end
-ORDER BY run DESC LIMIT ?;
+ORDER BY r.run DESC LIMIT ?;
 
 -- name: runs_ready
-SELECT <run> FROM runs WHERE status = 'ready' ORDER BY ready_us, run LIMIT ?;
+SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY ready_us, run LIMIT ?;
 
 -- name: runs_ready_of_workflows
-SELECT <run> FROM runs WHERE status = 'ready' AND workflow IN (SELECT value FROM json_each(?))
+SELECT <run> FROM runs WHERE ready_us > 0 AND +workflow IN (SELECT value FROM json_each(?))
 ORDER BY ready_us, run LIMIT ?;
 
 -- name: runs_held

@@ -61,25 +61,9 @@ class SqliteReads(StorePort):
         return built(RunRow, found) if found else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        sql = statements()
-        parts = [sql["runs_page"]]
-        bindings: list[Binding] = [query.before or 2**62]
-        if query.statuses:
-            parts.append(sql["runs_page_status"])
-            bindings.append(json.dumps(query.statuses))
-        if query.workflow is not None:
-            parts.append(sql["runs_page_workflow"])
-            bindings.append(query.workflow)
-        for key, value in query.tags:
-            parts.append(sql["runs_page_tag"])
-            bindings += [key, value]
-        parts.append(sql["runs_page_end"])
-        bindings.append(query.limit)
-        statement = " ".join(parts)
-        return [
-            built(RunRow, row)
-            for row in self._read(lambda connection: connection.execute(statement, bindings).fetchall())
-        ]
+        statement, bindings = _runs_page(query)
+        found = self._read(lambda connection: connection.execute(statement, bindings).fetchall())
+        return [built(RunRow, row) for row in found]
 
     def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
         def work(connection: apsw.Connection) -> tuple[RunRow, CheckpointRow | None] | None:
@@ -196,6 +180,28 @@ def _snapshot(connection: apsw.Connection, work: Callable[[apsw.Connection], Res
         return work(connection)
     finally:
         connection.execute("COMMIT")
+
+
+def _runs_page(query: RunQuery) -> tuple[str, list[Binding]]:
+    """The statement, put together from fixed parts, and its bindings. The first tag leads, so its index is used."""
+    sql = statements()
+    page = "runs_page_of_tag" if query.tags else "runs_page"
+    parts = [sql[page]]
+    bindings: list[Binding] = [query.before or 2**62, *(query.tags[0] if query.tags else ())]
+    for key, value in query.tags[1:]:
+        parts.append(sql["runs_page_tag"])
+        bindings += [key, value]
+    if len(query.statuses) == 1:
+        parts.append(sql["runs_page_status"])
+        bindings.append(query.statuses[0])
+    elif query.statuses:
+        parts.append(sql["runs_page_statuses"])
+        bindings.append(json.dumps(query.statuses))
+    if query.workflow is not None:
+        parts.append(sql["runs_page_workflow"])
+        bindings.append(query.workflow)
+    parts.append(sql[f"{page}_end"])
+    return " ".join(parts), [*bindings, query.limit]
 
 
 def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Binding, ...]]:

@@ -42,7 +42,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_by_status   ON runs (status, run);
 CREATE INDEX runs_by_workflow ON runs (workflow, run);
 CREATE INDEX runs_by_family   ON runs (family);
-CREATE INDEX runs_ready       ON runs (ready_us, run) WHERE status = 'ready';
+CREATE INDEX runs_ready       ON runs (ready_us, run) WHERE ready_us > 0;
 CREATE INDEX runs_held        ON runs (lease_us) WHERE owner <> '';
 
 CREATE TABLE tags (

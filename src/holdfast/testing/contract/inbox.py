@@ -195,5 +195,6 @@ class InboxContract(ContractBase):
         run = self.row().run
         self.store.delete("run")
         port = self.store.port
-        assert not (port.gates(None, None, 10) or port.due_timers(10) or port.outbox(10) or port.expired_gates(10))
+        left: list[Any] = [port.gates(None, None, 10), port.due_timers(10), port.outbox(10), port.expired_gates(10)]
+        assert left == [[], [], [], []]
         assert port.inbox(run, 0, 10) == []

@@ -1,0 +1,214 @@
+"""Damaged data is reported with its place, never guessed, and the newest undamaged checkpoint stays loadable."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import DamagedData, Keep, Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "runs.db")
+
+
+@contextlib.contextmanager
+def raw(path: str) -> Iterator[apsw.Connection]:
+    """The file by another road than the store's."""
+    connection = apsw.Connection(path)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def conversation(turns: int) -> dict[str, Any]:
+    return {"messages": [{"content": f"message {i} " * 60} for i in range(turns)]}
+
+
+def flipped(value: Any) -> list[Any]:
+    """The value with one bit flipped or cut somewhere, in a few ways."""
+    if isinstance(value, bytes):
+        every = range(0, len(value), max(1, len(value) // 40))
+        bits = [value[:i] + bytes([value[i] ^ 1 << i % 8]) + value[i + 1 :] for i in every]
+        return [*bits, value + b"\0", *([value[:-1]] if value else [])]
+    if isinstance(value, str):
+        return [value + "x", value[:-1] or "y"]
+    if isinstance(value, int):
+        return [value ^ 1, value + 1000]
+    return ["x"]
+
+
+COLUMNS = {
+    "checkpoints": ["lane", "checkpoint_id", "parent_id", "step", "next_node", "covers", "status", "metadata", "created_us",
+                    "seal", "root"],
+    "entries": ["kind", "created_us", "commit_id", "seal", "body"],
+    "effects": ["name", "state", "tool", "target", "reversible", "after_checkpoint", "created_us", "body", "seal"],
+    "attachments": ["lane", "checkpoint_id", "name", "created_us", "seal", "root"],
+    "runs": ["incarnation", "workflow", "status", "metadata", "position", "serial", "head", "step", "fence", "owner",
+             "nonce", "lease_us", "gc_epoch", "commit_id", "seal"],
+}  # fmt: skip
+
+
+def prepared(path: str) -> Store:
+    store = holdfast.open(f"sqlite:{path}")
+    store.append("run", [{"kind": "note", "text": "x"}])
+    store.save("run", {"n": 1}, workflow="w", metadata={"team": "a"}, next_node="tool")
+    store.save("run", conversation(40), status="waiting", metadata={"team": "a"}, next_node="tool")
+    store.mark_done("run", "key", tool="t", target="x", result=[1])
+    store.attach("run", "c", "k", {"v": 1})
+    assert store.verify().problems == []
+    return store
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_every_flipped_bit_in_a_row_is_found(path: str, table: str) -> None:
+    store = prepared(path)
+    with raw(path) as connection:
+        for column in COLUMNS[table]:
+            key, value = connection.execute(
+                f"SELECT rowid, {column} FROM {table} ORDER BY rowid DESC LIMIT 1"
+            ).fetchone()
+            for other in flipped(value):
+                connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (other, key))
+                assert store.verify().problems, (column, other)
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (value, key))
+    assert store.verify().problems == []
+    store.close()
+
+
+def test_every_row_that_is_missing_or_moved_is_found(path: str) -> None:
+    store = prepared(path)
+    store.save("other", conversation(40))
+    statements = [
+        "DELETE FROM checkpoints WHERE key = (SELECT max(key) FROM checkpoints WHERE run = 1)",
+        "DELETE FROM entries",
+        "DELETE FROM chunks WHERE id = (SELECT max(id) FROM chunks WHERE family = 1)",
+        "UPDATE checkpoints SET key = key + 4294967296 + 7, run = 2 WHERE run = 1",
+        "UPDATE entries SET key = key + 1",
+        "UPDATE chunks SET family = 2 WHERE family = 1 AND hash NOT IN (SELECT hash FROM chunks WHERE family = 2)",
+    ]
+    with raw(path) as connection:
+        for statement in statements:
+            connection.execute("BEGIN")
+            connection.execute(statement)
+            connection.execute("COMMIT")
+            problems = store.verify().problems
+            assert problems or "chunks SET" in statement, statement
+            assert all(problem.place for problem in problems)
+    store.close()
+
+
+DAMAGES: list[Callable[[apsw.Connection], object]] = [
+    lambda c: c.execute("UPDATE checkpoints SET root = zeroblob(9) WHERE key = (SELECT max(key) FROM checkpoints)"),
+    lambda c: c.execute("UPDATE checkpoints SET step = 99 WHERE key = (SELECT max(key) FROM checkpoints)"),
+    lambda c: c.execute("DELETE FROM checkpoints WHERE key = (SELECT max(key) FROM checkpoints)"),
+    lambda c: c.execute("DELETE FROM chunks"),
+    lambda c: c.execute("UPDATE chunks SET body = X'000178'"),
+    lambda c: c.execute("UPDATE chunks SET body = zeroblob(0)"),
+    lambda c: c.execute("UPDATE runs SET head = 7"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DAMAGES)))
+def test_the_newest_undamaged_checkpoint_stays_reachable(path: str, number: int) -> None:
+    store = prepared(path)
+    with raw(path) as connection:
+        DAMAGES[number](connection)
+    with pytest.raises(DamagedData) as caught:
+        store.load("run")
+    assert "'run'" in str(caught.value)
+    found = store.load("run", damaged="previous")
+    assert found is not None
+    assert found.state in ({"n": 1}, conversation(40))
+    if number != 6:
+        assert found.state == {"n": 1}
+        assert store.load("run", step=1) == found or number == 6
+    assert store.verify().problems
+    store.close()
+
+
+def test_if_all_is_damaged_that_is_said(path: str) -> None:
+    store = prepared(path)
+    with raw(path) as connection:
+        connection.execute("UPDATE checkpoints SET covers = 7")
+    for damaged in ("error", "previous"):
+        with pytest.raises(DamagedData):
+            store.load("run", damaged=damaged)  # type: ignore[call-overload]
+    store.close()
+
+
+def test_a_damaged_run_is_not_written_to_and_does_not_stop_the_others(path: str) -> None:
+    store = prepared(path)
+    store.save("other", 1)
+    with raw(path) as connection:
+        connection.execute("UPDATE runs SET fence = fence + 1 WHERE run_id = 'run'")
+    store.close()
+    store = holdfast.open(f"sqlite:{path}")
+    for write in (
+        lambda: store.save("run", 2),
+        lambda: store.append("run", [{"kind": "a"}]),
+        lambda: store.claim("run", owner="w"),
+        lambda: store.load("run"),
+        lambda: store.runs(),
+    ):
+        with pytest.raises(DamagedData, match="run"):
+            write()
+    store.save("other", 2)
+    claim = store.claim("other", owner="w", lease=0.001)
+    assert claim is not None
+    assert store.load("other", step=2) is not None
+    assert [problem.place for problem in store.verify().problems] == ["run 'run'"]
+    store.close()
+
+
+def test_a_damaged_checkpoint_can_be_pruned_and_nothing_else_is_lost(path: str) -> None:
+    store = prepared(path)
+    store.save("run", conversation(41))
+    with raw(path) as connection:
+        connection.execute("UPDATE checkpoints SET root = CAST(X'02FF' AS BLOB) WHERE key & 4294967295 = 2")
+    report = store.prune("run", Keep(last=2))
+    assert report.damage is not None
+    assert report.chunks == 0
+    assert store.load("run", damaged="previous") is not None
+    report = store.prune("run", Keep(last=1))
+    assert report.damage is None
+    assert store.verify().problems == []
+    found = store.load("run")
+    assert found is not None
+    assert found.state == conversation(41)
+    store.close()
+
+
+def test_a_damaged_journal_is_an_error(path: str) -> None:
+    store = prepared(path)
+    store.append("run", [{"kind": "b"}, {"kind": "c"}])
+    with raw(path) as connection:
+        connection.execute("DELETE FROM entries WHERE kind = 'b'")
+    with pytest.raises(DamagedData, match="entry 2 is missing"):
+        store.journal("run")
+    store.close()
+
+
+def test_a_damaged_file_is_reported(path: str) -> None:
+    store = prepared(path)
+    for i in range(300):
+        store.save("run", {"n": i, "text": "x" * 500})
+    store.close()
+    content = bytearray(Path(path).read_bytes())
+    assert len(content) > 50_000
+    content[20_000:40_000] = bytes(20_000)
+    Path(path).write_bytes(content)
+    with pytest.raises(DamagedData):
+        with holdfast.open(f"sqlite:{path}") as damaged:
+            if not damaged.verify().problems:
+                raise AssertionError("the damage was not found")
+            for info in damaged.history("run"):
+                damaged.load("run", checkpoint_id=info.checkpoint_id)

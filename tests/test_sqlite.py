@@ -1,0 +1,329 @@
+"""What only the SQLite store has: a file, connections, processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import DamagedData, InvalidInput, Keep, StorageBusy, StorageFailed, StorageFull, UnsupportedFormat
+from holdfast.store.sql.statements import statements
+from holdfast.store.sqlite import connection as connections
+from holdfast.store.sqlite.store import SqliteStore
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path / 'runs.db'}"
+
+
+def path_of(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:"))
+
+
+def port_of(store: holdfast.Store) -> SqliteStore:
+    assert isinstance(store.port, SqliteStore)
+    return store.port
+
+
+def test_every_connection_is_durable_and_that_is_read_back(url: str) -> None:
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        store.load("run")
+        port = port_of(store)
+        assert port._writer is not None
+        for connection in (port._writer.connection, *port._idle):
+            assert connection.pragma("journal_mode") == "wal"
+            assert connection.pragma("synchronous") == 2
+        assert len(port._idle) == 1
+
+
+def test_a_connection_that_is_not_durable_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SYNCHRONOUS", ("NORMAL", 2))
+    with pytest.raises(StorageFailed, match="durably"):
+        holdfast.open(url)
+
+
+def test_the_sqlite_in_use_has_no_wal_reset_bug(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    assert apsw.SQLITE_VERSION_NUMBER >= 3051003
+    monkeypatch.setattr(apsw, "SQLITE_VERSION_NUMBER", 3051002)
+    with pytest.raises(StorageFailed, match="WAL-reset"):
+        holdfast.open(url)
+
+
+class CountingVFS(apsw.VFS):
+    """Counts the syncs of files."""
+
+    def __init__(self) -> None:
+        super().__init__("counting", "")
+        self.syncs = 0
+
+    def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:
+        vfs = self
+
+        class File(apsw.VFSFile):
+            def __init__(self) -> None:
+                super().__init__("", name, flags)
+
+            def xSync(self, flags: int) -> None:
+                vfs.syncs += 1
+                super().xSync(flags)
+
+        return File()
+
+
+def test_a_save_is_exactly_one_sync(tmp_path: Path) -> None:
+    vfs = CountingVFS()
+    clock = holdfast.clock.SystemClock()
+    store = holdfast.Store(SqliteStore(str(tmp_path / "runs.db"), clock, reserve_bytes=0, vfs="counting"))
+    store.save("run", {"n": 0})
+    for state in ({"n": 1}, {"messages": ["x" * 5000] * 20}, {"n": 2}):
+        before = vfs.syncs
+        store.save("run", state)
+        store.append("run", [{"kind": "a"}, {"kind": "b"}])
+        store.mark_done("run", repr(state)[:20])
+        claim = store.claim("run", owner="w")
+        assert claim is not None
+        claim.save(state)
+        claim.release()
+        assert vfs.syncs - before == 6
+    store.load("run")
+    list(store.history("run"))
+    assert vfs.syncs - before == 6
+    store.close()
+    del vfs
+
+
+def test_threads_that_save_at_once_share_syncs(tmp_path: Path) -> None:
+    vfs = CountingVFS()
+    store = holdfast.Store(
+        SqliteStore(str(tmp_path / "runs.db"), holdfast.clock.SystemClock(), reserve_bytes=0, vfs="counting")
+    )
+    store.save("run", 1)
+    before = vfs.syncs
+    start = threading.Barrier(16)
+
+    def work(number: int) -> None:
+        start.wait()
+        for i in range(20):
+            store.save(f"run-{number}", i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert vfs.syncs - before < 320 * 0.7
+    assert store.stats().checkpoints == 321
+    store.close()
+
+
+def test_a_new_file_belongs_to_its_owner_alone(url: str) -> None:
+    with holdfast.open(url) as store:
+        store.save("run", {"secret": 1})
+        for path in path_of(url).parent.iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_another_programs_database_is_left_alone(url: str) -> None:
+    other = apsw.Connection(str(path_of(url)))
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    with pytest.raises(StorageFailed, match="another program"):
+        holdfast.open(url)
+
+
+def test_a_newer_schema_is_refused(url: str) -> None:
+    holdfast.open(url).close()
+    other = apsw.Connection(str(path_of(url)))
+    other.execute("PRAGMA user_version = 2")
+    other.close()
+    with pytest.raises(UnsupportedFormat, match="newer version"):
+        holdfast.open(url)
+
+
+def test_what_cannot_be_opened_is_said_and_not_taken_for_missing(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match="directory"):
+        holdfast.open(f"sqlite:{tmp_path}/none/runs.db")
+    with pytest.raises(StorageFailed):
+        holdfast.open(f"sqlite:{tmp_path}")
+    (tmp_path / "text").write_text("this is no database, but it is long enough to be looked at " * 40)
+    with pytest.raises(DamagedData):
+        holdfast.open(f"sqlite:{tmp_path / 'text'}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "sqlite:",
+        "sqlite::memory:",
+        "sqlite:///runs.db",
+        "memory",
+        "memory:x",
+        "dir:x",
+        "postgresql://x",
+        "file:x",
+        None,
+    ],
+)
+def test_a_url_that_names_no_store_is_refused_with_an_example(url: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"sqlite:runs\.db|must be text"):
+        holdfast.open(url)
+
+
+def test_a_writer_that_waits_too_long_is_told_so(url: str) -> None:
+    with holdfast.open(url, timeout_s=0.05) as store:
+        store.save("run", 1)
+        other = apsw.Connection(str(path_of(url)))
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageBusy, match="try again") as caught:
+            store.save("run", 2)
+        assert caught.value.retryable
+        found = store.load("run")
+        assert found is not None
+        assert found.state == 1
+        other.execute("ROLLBACK")
+        store.save("run", 2)
+        other.close()
+
+
+def test_reads_and_iterators_hold_nothing(url: str) -> None:
+    with holdfast.open(url) as store:
+        for i in range(300):
+            store.save("run", i)
+        history = store.history("run")
+        next(history)
+        store.runs()
+        store.load("run")
+        store.journal("run")
+        port = port_of(store)
+        assert all(not connection.in_transaction for connection in port._idle)
+        assert port._writer is not None
+        assert port._writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)[0] == 0
+        assert len(list(history)) == 299
+
+
+def test_a_nearly_full_disk_refuses_saves_and_lets_prune_work(url: str) -> None:
+    with holdfast.open(url) as store:
+        for i in range(5):
+            store.save("run", {"n": i, "text": ["x" * 3000] * 5})
+        store.save("held", 1)
+    with holdfast.open(url, reserve_bytes=2**60) as store:
+        for write in (
+            lambda: store.save("run", 1),
+            lambda: store.append("run", [{"kind": "a"}]),
+            lambda: store.mark_done("run", "k"),
+            lambda: store.attach("run", "c", "k", 1),
+        ):
+            with pytest.raises(StorageFull, match="reserve"):
+                write()
+        assert store.load("run") is not None
+        claim = store.claim("held", owner="w")
+        assert claim is not None
+        claim.release()
+        assert len(store.prune("run", Keep(last=1)).removed) == 4
+        assert store.delete("run")
+        assert store.recover_expired() == 0
+
+
+def test_a_forked_process_goes_on_with_connections_of_its_own(url: str) -> None:
+    with holdfast.open(url) as store:
+        store.save("run", "parent")
+        store.load("run")
+        child = os.fork()
+        if child == 0:
+            try:
+                for i in range(20):
+                    store.save("child", i)
+                assert store.load("run") is not None
+                store.close()
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        for i in range(20):
+            store.save("run", i)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(list(store.history("child"))) == 20
+        assert store.verify().problems == []
+        tokens = {store._place.core.ids.token(8) for _ in range(100)}
+        assert len(tokens) == 100
+
+
+def test_processes_that_create_the_file_at_once_agree(tmp_path: Path) -> None:
+    script = "import holdfast, sys; s = holdfast.open('sqlite:' + sys.argv[1]); s.save(sys.argv[2], 1); s.close()"
+    arguments = [sys.executable, "-c", script, str(tmp_path / "runs.db")]
+    processes = [subprocess.Popen([*arguments, f"run-{i}"]) for i in range(6)]
+    assert [process.wait(timeout=60) for process in processes] == [0] * 6
+    with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
+        assert len(store.runs()) == 6
+
+
+EXPECTED_SCANS = {
+    "usage", "usage_runs",  # counting all there is
+    "gates_all", "gates_of_state",  # for looking through old gates; open ones have an index
+}  # fmt: skip
+
+
+EXPECTED_SORTS = {
+    "runs_page_statuses",  # one page of several statuses
+    "gates_of_run", "gates_of_state", "gates_all", "timers",  # few rows each
+    "usage_runs",
+}  # fmt: skip
+
+
+def test_every_statement_finds_its_rows_by_an_index(url: str) -> None:
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        connection = apsw.Connection(str(path_of(url)))
+        for name in statements():
+            page = "runs_page_of_tag" if name.startswith("runs_page_of_tag") else "runs_page"
+            parts = [page, name, f"{page}_end"] if name.startswith("runs_page") else [name]
+            sql = " ".join(statements()[part] for part in dict.fromkeys(parts))
+            plan: list[Any] = connection.execute("EXPLAIN QUERY PLAN " + sql, (1,) * sql.count("?")).fetchall()
+            scans = [
+                row[3]
+                for row in plan
+                if re.match(r"SCAN (?!json_each|CONSTANT)", str(row[3])) and "INDEX" not in row[3]
+            ]
+            assert not scans or name in EXPECTED_SCANS, (name, scans)
+            sorts = [row[3] for row in plan if "TEMP B-TREE" in str(row[3])]
+            assert not sorts or name in EXPECTED_SORTS, (name, sorts)
+        connection.close()
+
+
+def test_remembered_rows_do_not_hide_what_others_did(url: str) -> None:
+    one, two = holdfast.open(url), holdfast.open(url)
+    one.save("run", 1)
+    two.save("run", 2)
+    assert one.save("run", 3).step == 3
+    claim = two.claim("run", owner="w2")
+    assert claim is not None
+    with pytest.raises(holdfast.RunClaimed):
+        one.save("run", 4)
+    claim.release()
+    assert one.save("run", 4).step == 4
+    two.delete("run")
+    assert one.save("run", 5).step == 1
+    large = {"messages": [{"text": f"m{i} " * 100} for i in range(60)]}
+    one.save("run", large)
+    two.save("run", "small")
+    two.prune("run", Keep(last=1))
+    one.save("run", large)
+    two.delete("run")
+    one.save("run", large)
+    found = two.load("run")
+    assert found is not None
+    assert found.state == large
+    assert one.verify().problems == []
+    one.close()
+    two.close()
