@@ -47,8 +47,8 @@ def flipped(value: Any) -> list[Any]:
 
 
 COLUMNS = {
-    "checkpoints": ["lane", "checkpoint_id", "parent_id", "step", "next_node", "covers", "status", "metadata", "created_us",
-                    "seal", "root"],
+    "checkpoints": ["lane", "checkpoint_id", "parent_id", "step", "next_node", "covers", "status", "metadata",
+                    "created_us", "seal", "root"],
     "entries": ["kind", "created_us", "commit_id", "seal", "body"],
     "effects": ["name", "state", "tool", "target", "reversible", "after_checkpoint", "created_us", "body", "seal"],
     "attachments": ["lane", "checkpoint_id", "name", "created_us", "seal", "root"],
@@ -73,9 +73,10 @@ def test_every_flipped_bit_in_a_row_is_found(path: str, table: str) -> None:
     store = prepared(path)
     with raw(path) as connection:
         for column in COLUMNS[table]:
-            key, value = connection.execute(
+            found: Any = connection.execute(
                 f"SELECT rowid, {column} FROM {table} ORDER BY rowid DESC LIMIT 1"
             ).fetchone()
+            key, value = found
             for other in flipped(value):
                 connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (other, key))
                 assert store.verify().problems, (column, other)
@@ -139,9 +140,10 @@ def test_if_all_is_damaged_that_is_said(path: str) -> None:
     store = prepared(path)
     with raw(path) as connection:
         connection.execute("UPDATE checkpoints SET covers = 7")
-    for damaged in ("error", "previous"):
-        with pytest.raises(DamagedData):
-            store.load("run", damaged=damaged)  # type: ignore[call-overload]
+    with pytest.raises(DamagedData):
+        store.load("run")
+    with pytest.raises(DamagedData):
+        store.load("run", damaged="previous")
     store.close()
 
 
@@ -157,7 +159,7 @@ def test_a_damaged_run_is_not_written_to_and_does_not_stop_the_others(path: str)
         lambda: store.append("run", [{"kind": "a"}]),
         lambda: store.claim("run", owner="w"),
         lambda: store.load("run"),
-        lambda: store.runs(),
+        store.runs,
     ):
         with pytest.raises(DamagedData, match="run"):
             write()
@@ -206,9 +208,8 @@ def test_a_damaged_file_is_reported(path: str) -> None:
     assert len(content) > 50_000
     content[20_000:40_000] = bytes(20_000)
     Path(path).write_bytes(content)
-    with pytest.raises(DamagedData):
-        with holdfast.open(f"sqlite:{path}") as damaged:
-            if not damaged.verify().problems:
-                raise AssertionError("the damage was not found")
-            for info in damaged.history("run"):
-                damaged.load("run", checkpoint_id=info.checkpoint_id)
+    with holdfast.open(f"sqlite:{path}") as damaged:
+        with contextlib.suppress(DamagedData):
+            assert damaged.verify().problems
+        with pytest.raises(DamagedData):
+            list(damaged.history("run"))
