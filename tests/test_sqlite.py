@@ -236,6 +236,7 @@ def test_a_nearly_full_disk_refuses_saves_and_lets_prune_work(url: str) -> None:
         assert store.recover_expired() == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_goes_on_with_connections_of_its_own(url: str) -> None:
     with holdfast.open(url) as store:
         store.save("run", "parent")

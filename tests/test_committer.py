@@ -1,0 +1,195 @@
+"""Group commit: together, in order, each for itself, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.errors import InvalidInput, StorageFailed, StorageFull
+from holdfast.model.commit import Commit, Committed, Outcome
+from holdfast.store.committer import BATCH_MAX, Committer
+from holdfast.store.memory import _NOBODY
+
+
+class Applied:
+    """Stands for a store: writes down the batches, and stops where it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        self.failing: dict[str, BaseException] = {}
+
+    def __call__(self, commits: Sequence[Commit]) -> list[Outcome]:
+        self.entered.set()
+        assert self.gate.wait(30)
+        self.batches.append([commit.run_id for commit in commits])
+        for commit in commits:
+            if commit.run_id in self.failing:
+                raise self.failing[commit.run_id]
+        return [Committed(_NOBODY, checkpoint_id=commit.run_id) for commit in commits]
+
+
+def commit(name: str) -> Commit:
+    return Commit(name, b"id")
+
+
+def in_threads(count: int, work: object) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]  # type: ignore[arg-type]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def wait_until(condition: object) -> None:
+    for _ in range(3000):
+        if condition():  # type: ignore[operator]
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it never came")
+
+
+def test_a_single_caller_commits_on_its_own_thread() -> None:
+    applied, threads = Applied(), []
+    committer = Committer(lambda commits: (threads.append(threading.current_thread()), applied(commits))[1])
+    for i in range(5):
+        assert committer.commit(commit(f"r{i}")).checkpoint_id == f"r{i}"  # type: ignore[union-attr]
+    assert applied.batches == [[f"r{i}"] for i in range(5)]
+    assert set(threads) == {threading.current_thread()}
+
+
+def test_those_who_wait_are_committed_together_and_get_their_own_results() -> None:
+    applied = Applied()
+    committer = Committer(applied)
+    applied.gate.clear()
+    results: dict[int, Outcome] = {}
+
+    def work(number: int) -> None:
+        results[number] = committer.commit(commit(f"r{number}"))
+
+    first = in_threads(1, work)
+    assert applied.entered.wait(30)
+    rest = [threading.Thread(target=work, args=(i,)) for i in range(1, 20)]
+    for thread in rest:
+        thread.start()
+    wait_until(lambda: len(committer._blocked) == 19)
+    applied.gate.set()
+    for thread in first + rest:
+        thread.join(30)
+    assert [len(batch) for batch in applied.batches] == [1, 19]
+    assert {n: outcome.checkpoint_id for n, outcome in results.items()} == {n: f"r{n}" for n in range(20)}  # type: ignore[union-attr]
+
+
+def test_a_batch_has_a_largest_size() -> None:
+    applied = Applied()
+    committer = Committer(applied)
+    applied.gate.clear()
+    done: list[object] = []
+    for i in range(2 * BATCH_MAX + 10):
+        committer.submit(commit(f"r{i}"), done.append)
+    applied.gate.set()
+    wait_until(lambda: len(done) == 2 * BATCH_MAX + 10)
+    assert max(map(len, applied.batches)) <= BATCH_MAX
+    assert [name for batch in applied.batches for name in batch] == [f"r{i}" for i in range(2 * BATCH_MAX + 10)]
+    committer.close()
+
+
+@pytest.mark.parametrize("error", [InvalidInput("wrong"), StorageFull("full"), RuntimeError("bug")])
+def test_what_is_wrong_with_one_commit_does_not_fail_the_others(error: Exception) -> None:
+    applied = Applied()
+    applied.failing["r7"] = error
+    committer = Committer(applied)
+    applied.gate.clear()
+    results: dict[str, object] = {}
+    for i in range(12):
+        committer.submit(commit(f"r{i}"), lambda result, i=i: results.update({f"r{i}": result}))  # type: ignore[misc]
+    applied.gate.set()
+    wait_until(lambda: len(results) == 12)
+    assert results["r7"] is error
+    assert all(isinstance(results[f"r{i}"], Committed) for i in range(12) if i != 7)
+    committer.close()
+
+
+def test_a_failing_disk_fails_the_batch_and_is_not_tried_again() -> None:
+    applied = Applied()
+    applied.failing["r3"] = StorageFailed("disk")
+    committer = Committer(applied)
+    applied.gate.clear()
+    results: list[object] = []
+    committer.submit(commit("first"), results.append)
+    assert applied.entered.wait(30)
+    for i in range(6):
+        committer.submit(commit(f"r{i}"), results.append)
+    applied.gate.set()
+    wait_until(lambda: len(results) == 7)
+    assert len([result for result in results if isinstance(result, StorageFailed)]) == 6
+    assert len(applied.batches) == 2
+    committer.close()
+
+
+def test_blocking_and_awaiting_callers_mix_and_nobody_is_forgotten() -> None:
+    applied = Applied()
+    committer = Committer(applied)
+    done: list[object] = []
+
+    def work(number: int) -> None:
+        for i in range(200):
+            if number % 2:
+                committer.submit(commit(f"{number}-{i}"), done.append)
+            else:
+                done.append(committer.commit(commit(f"{number}-{i}")))
+
+    for thread in in_threads(8, work):
+        thread.join(60)
+        assert not thread.is_alive()
+    wait_until(lambda: len(done) == 1600)
+    names = [name for batch in applied.batches for name in batch]
+    assert len(names) == len(set(names)) == 1600
+    committer.close()
+
+
+def test_a_leader_that_is_stopped_leaves_nobody_waiting() -> None:
+    applied = Applied()
+    applied.failing["r0"] = KeyboardInterrupt()
+    committer = Committer(applied)
+    applied.gate.clear()
+    results: list[object] = []
+
+    def work(number: int) -> None:
+        try:
+            results.append(committer.commit(commit(f"r{number}")))
+        except BaseException as error:
+            results.append(error)
+
+    first = in_threads(1, lambda _: work(9))
+    assert applied.entered.wait(30)
+    rest = in_threads(4, work)
+    wait_until(lambda: len(committer._blocked) == 4)
+    applied.gate.set()
+    for thread in first + rest:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert len(results) == 5
+    assert any(isinstance(result, KeyboardInterrupt) for result in results)
+    assert committer.commit(commit("after")).checkpoint_id == "after"  # type: ignore[union-attr]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_starts_with_nobody_waiting() -> None:
+    applied = Applied()
+    committer = Committer(applied)
+    applied.gate.clear()
+    threads = in_threads(3, lambda i: committer.commit(commit(f"r{i}")))
+    assert applied.entered.wait(30)
+    child = os.fork()
+    if child == 0:
+        applied.gate.set()
+        os._exit(0 if committer.commit(commit("child")).checkpoint_id == "child" else 1)  # type: ignore[union-attr]
+    assert os.waitpid(child, 0)[1] == 0
+    applied.gate.set()
+    for thread in threads:
+        thread.join(30)
