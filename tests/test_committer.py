@@ -54,8 +54,14 @@ def wait_until(condition: object) -> None:
 
 
 def test_a_single_caller_commits_on_its_own_thread() -> None:
-    applied, threads = Applied(), []
-    committer = Committer(lambda commits: (threads.append(threading.current_thread()), applied(commits))[1])
+    applied = Applied()
+    threads: list[threading.Thread] = []
+
+    def noted(commits: Sequence[Commit]) -> list[Outcome]:
+        threads.append(threading.current_thread())
+        return applied(commits)
+
+    committer = Committer(noted)
     for i in range(5):
         assert committer.commit(commit(f"r{i}")).checkpoint_id == f"r{i}"  # type: ignore[union-attr]
     assert applied.batches == [[f"r{i}"] for i in range(5)]
