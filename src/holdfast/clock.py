@@ -49,8 +49,8 @@ def _boot_clock() -> tuple[str, int]:
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     if boottime is not None:
         try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                return file.read().strip(), boottime
+            with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+                return file.read().decode().strip(), boottime
         except OSError:  # no /proc here: fall through to wall time
             pass
     return "", time.CLOCK_REALTIME
