@@ -1,8 +1,9 @@
 """Holdfast keeps agent workflows alive: nothing done is lost, nothing is done twice.
 
-store = holdfast.open("sqlite:runs.db")
-store.save("run-1", {"messages": []}, workflow="triage")
-store.load("run-1").state
+Example:
+    store = holdfast.open("sqlite:runs.db")
+    store.save("run-1", {"messages": []}, workflow="triage")
+    store.load("run-1").state
 """
 
 from __future__ import annotations

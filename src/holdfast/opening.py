@@ -23,6 +23,7 @@ def open(  # noqa: A001 - holdfast.open is what it is called
     `timeout_s` is how long a write waits for others before it raises StorageBusy. `reserve_bytes` of free disk space
     are kept for prune. `clock` and `ids` replace time and chance, for tests.
 
+    Example:
         store = holdfast.open("sqlite:runs.db")
     """
     if type(url) is not str:

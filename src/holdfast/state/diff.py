@@ -7,7 +7,7 @@ something else than its like, both states are joined in full and compared again.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ class _Pair:
         self._place = place
         self._sides = (rope.read(old, place), rope.read(new, place))
         self._opened: dict[bytes, bytes] = {}
-        self._key = secrets.token_hex(8)
+        self._key = os.urandom(8).hex()
 
     def values(self) -> tuple[Any, Any]:
         while unlike := self._unlike():

@@ -22,13 +22,11 @@ the path of whatever was refused.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import decimal
 import enum
 import threading
 import uuid
-import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -238,13 +236,21 @@ def _int_bytes(value: int) -> bytes:
 def _lower_datetime(value: dt.datetime) -> ormsgpack.Ext:
     zone = value.tzinfo
     text = value.isoformat()
-    if isinstance(zone, zoneinfo.ZoneInfo):
-        if zone.key is None:
-            raise Unstorable("a ZoneInfo without a key cannot be named again")
-        text += f"[{zone.key}]"
-    elif zone is not None and type(zone) is not dt.timezone:
-        raise Unstorable(f"a datetime with a {type(zone).__name__} is not supported; use zoneinfo or datetime.timezone")
+    if zone is not None and type(zone) is not dt.timezone:
+        text += f"[{_zone_name(zone)}]"
     return ormsgpack.Ext(DATETIME, bytes([value.fold]) + text.encode())
+
+
+def _zone_name(zone: dt.tzinfo) -> str:
+    from zoneinfo import ZoneInfo  # loaded by those who use it
+
+    name = zone.key if isinstance(zone, ZoneInfo) else None
+    if name is None:
+        kind = type(zone).__name__
+        raise Unstorable(
+            f"a datetime with a {kind} that has no name is not supported; use zoneinfo or datetime.timezone"
+        )
+    return name
 
 
 def _lower_time(value: dt.time) -> ormsgpack.Ext:
@@ -285,8 +291,10 @@ def _lower_object(value: object) -> object:
         return value.value
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, *_LOWER))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if hasattr(type(value), "__dataclass_fields__"):
+        from dataclasses import fields  # somebody else has loaded it already
+
+        return {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
     if hasattr(type(value), "__pydantic_fields__"):
         return value.model_dump()  # type: ignore[attr-defined]
     if isinstance(value, str):
@@ -335,9 +343,11 @@ def _lift_datetime(payload: bytes) -> dt.datetime:
     text, _, zone = payload[1:].decode().partition("[")
     value = dt.datetime.fromisoformat(text)
     if zone:
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
         try:
-            value = value.replace(tzinfo=zoneinfo.ZoneInfo(zone.removesuffix("]")))
-        except zoneinfo.ZoneInfoNotFoundError as error:
+            value = value.replace(tzinfo=ZoneInfo(zone.removesuffix("]")))
+        except ZoneInfoNotFoundError as error:
             raise ValueError(f"this machine does not know the time zone {zone!r}; install tzdata") from error
     return value.replace(fold=payload[0])
 

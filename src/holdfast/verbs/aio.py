@@ -166,7 +166,8 @@ class AsyncHistory:
 class AsyncStore:
     """`store.aio`: every verb of the store, to await.
 
-    await store.aio.save("run-1", {"messages": []})
+    Example:
+        await store.aio.save("run-1", {"messages": []})
     """
 
     def __init__(self, place: Place) -> None:
@@ -219,6 +220,7 @@ class AsyncStore:
         damaged: Literal["error", "previous"] = "error",
     ) -> Checkpoint[Any] | None: ...
     async def load(self, run_id: str, **choice: Any) -> Checkpoint[Any] | None:
+        """Load a checkpoint with its state; see `Store.load`."""
         return await self._waiter.run(reading.load(self._place, run_id, **choice))
 
     def history(self, run_id: str, *, lane: str | None = None) -> AsyncHistory:

@@ -50,7 +50,8 @@ class Archive(msgspec.Struct, frozen=True, array_like=True):
 def export_run(place: Place, run_id: str) -> Plan[bytes]:
     """The run as bytes that any store can import: checkpoints, journal, effects, attachments and their state.
 
-    data = store.export_run("run-1")
+    Example:
+        data = store.export_run("run-1")
     """
     check_id("run_id", run_id)
     return (yield lambda: _exported(place.core, run_id))  # type: ignore[no-any-return]
@@ -73,7 +74,8 @@ def _exported(core: Core, run_id: str) -> bytes:
 def import_run(place: Place, data: bytes, *, run_id: str | None = None) -> Plan[RunInfo]:
     """Make a run of what `export_run` gave, under its old id or a new one. Everything is checked before it is written.
 
-    store.import_run(data, run_id="run-3")
+    Example:
+        store.import_run(data, run_id="run-3")
     """
     parts, chunks = _read(data)
     name = check_id("run_id", parts.run.run_id if run_id is None else run_id)

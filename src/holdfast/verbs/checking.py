@@ -25,6 +25,7 @@ def verify(place: Place) -> Plan[Report]:
     `report.problems` is empty if nothing is wrong. Each problem names its place; nothing is repaired or hidden. Safe
     beside writers.
 
+    Example:
         assert store.verify().problems == []
     """
     return (yield lambda: _Verifier(place.core).report())  # type: ignore[no-any-return]
@@ -33,7 +34,8 @@ def verify(place: Place) -> Plan[Report]:
 def stats(place: Place) -> Plan[Stats]:
     """Count what the store holds.
 
-    store.stats().state_bytes
+    Example:
+        store.stats().state_bytes
     """
     usage = yield place.core.port.usage
     return Stats(

@@ -70,6 +70,7 @@ def recover_expired(place: Place) -> Plan[int]:
     Runs with a live owner are left alone. Safe to call from any number of processes; each run is counted once. Returns
     how many runs were re-armed.
 
+    Example:
         store.recover_expired()
     """
     port, count = place.core.port, 0

@@ -40,6 +40,7 @@ def prune(place: Place, run_id: str, keep: Keep, *, dry_run: bool = False) -> Pl
 
     Safe beside writers and forks. With `dry_run=True` nothing is removed and the report says what would be.
 
+    Example:
         store.prune("run-1", Keep(last=10), dry_run=True).bytes_freed
     """
     check_id("run_id", run_id)
@@ -126,7 +127,8 @@ def marked(core: Core, family: int, roots: list[bytes]) -> set[bytes]:
 def delete(place: Place, run_id: str) -> Plan[bool]:
     """Remove a run and everything that is its own. False if it was not there; refused while somebody holds it.
 
-    store.delete("run-1")
+    Example:
+        store.delete("run-1")
     """
     check_id("run_id", run_id)
     core = place.core

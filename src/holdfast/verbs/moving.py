@@ -50,6 +50,7 @@ def fork(
     It has that checkpoint with its attachments, the journal up to what the checkpoint covers, and the effects recorded
     before it. The source is not touched, and the state is shared.
 
+    Example:
         store.fork("run-1", "run-1b", step=2)
     """
     select = selection(step, at, checkpoint_id, lane)
@@ -63,6 +64,7 @@ def copy(place: Place, run_id: str, new_run_id: str) -> Plan[RunInfo]:
 
     Claims, gates, timers and the inbox are not copied: they belong to the one run.
 
+    Example:
         store.copy("run-1", "run-2")
     """
     core = place.core

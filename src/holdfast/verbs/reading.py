@@ -63,16 +63,7 @@ def load(
     as_type: Any = None,
     damaged: Literal["error", "previous"] = "error",
 ) -> Plan[Checkpoint[Any] | None]:
-    """Load a checkpoint with its state: the newest, or the newest of a step, at or before a position, or one by id.
-
-    None if there is no such run or checkpoint. A damaged one raises DamagedData naming the place; with
-    `damaged="previous"` the newest undamaged one before it is given instead. `as_type` gives the state as a dataclass,
-    msgspec struct, TypedDict or Pydantic model.
-
-        store.load("run-1").state
-        store.load("run-1", step=2)
-        store.load("run-1", at="journal.1")
-    """
+    """The plan of `Store.load`, where it is described."""
     check_id("run_id", run_id)
     if damaged not in ("error", "previous"):
         raise InvalidInput(f"damaged must be 'error' or 'previous', not {damaged!r}")
@@ -175,6 +166,7 @@ def runs(
     `after` is the cursor of an earlier page or run. Metadata is compared exactly, as data: key and value may be
     anything that can be stored.
 
+    Example:
         page = store.runs(metadata={"team": "a"}, limit=50)
         store.runs(limit=50, after=page[-1].cursor)
     """
@@ -204,8 +196,9 @@ def _run_cursor(after: object) -> int | None:
 def journal(place: Place, run_id: str, *, after: int | str = 0, limit: int | None = None) -> Plan[list[Entry]]:
     """The run's journal behind position `after`, in order.
 
-    for entry in store.journal("run-1", after="journal.0"):
-        entry.position, entry.kind, entry.data
+    Example:
+        for entry in store.journal("run-1", after="journal.0"):
+            entry.position, entry.kind, entry.data
     """
     check_id("run_id", run_id)
     start = position_of(after)
@@ -222,7 +215,8 @@ def journal(place: Place, run_id: str, *, after: int | str = 0, limit: int | Non
 def effects(place: Place, run_id: str, *, key: str | None = None) -> Plan[list[Effect]]:
     """The run's ledger of side effects, in the order in which they were first recorded; with `key` only that one.
 
-    [effect.key for effect in store.effects("run-1") if effect.state == "in_doubt"]
+    Example:
+        [effect.key for effect in store.effects("run-1") if effect.state == "in_doubt"]
     """
     check_id("run_id", run_id)
     run = yield lambda: known_run(place.core, run_id)
@@ -238,7 +232,8 @@ def effects(place: Place, run_id: str, *, key: str | None = None) -> Plan[list[E
 def is_done(place: Place, run_id: str, key: str) -> Plan[bool]:
     """Whether the side effect `key` was marked as done. False also for a run that is not there.
 
-    store.is_done("run-1", "tool-use-7")
+    Example:
+        store.is_done("run-1", "tool-use-7")
     """
     check_id("run_id", run_id)
     check_id("effect key", key)
@@ -253,7 +248,8 @@ def is_done(place: Place, run_id: str, key: str) -> Plan[bool]:
 def attachments(place: Place, run_id: str, checkpoint_id: str, *, lane: str = "") -> Plan[dict[str, Any]]:
     """The values kept beside a checkpoint, by key.
 
-    store.attachments("run-1", checkpoint_id)
+    Example:
+        store.attachments("run-1", checkpoint_id)
     """
     check_id("run_id", run_id)
     check_id("checkpoint_id", checkpoint_id)
@@ -293,6 +289,7 @@ def diff(
 
     Only the parts that differ are read.
 
+    Example:
         for change in store.diff("run-1", 1, 2):
             change.op, change.pointer, change.old, change.new
     """

@@ -28,6 +28,7 @@ class Store:
     Blocking. `store.aio` has the same verbs to await. A store may be used by many threads and tasks at once, and after
     a fork. Use it as a context manager or call `close`.
 
+    Example:
         with holdfast.open("sqlite:runs.db") as store:
             store.save("run-1", {"messages": []})
     """
@@ -101,6 +102,17 @@ class Store:
         damaged: Literal["error", "previous"] = "error",
     ) -> Checkpoint[Any] | None: ...
     def load(self, run_id: str, **choice: Any) -> Checkpoint[Any] | None:
+        """Load a checkpoint with its state: the newest, or the newest of a step, at or before a position, or one by id.
+
+        None if there is no such run or checkpoint. A damaged one raises DamagedData naming the place; with
+        `damaged="previous"` the newest undamaged one before it is given instead. `as_type` gives the state as a
+        dataclass, msgspec struct, TypedDict or Pydantic model.
+
+        Example:
+            store.load("run-1").state
+            store.load("run-1", step=2)
+            store.load("run-1", at="journal.1")
+        """
         forbid_in_loop("load")
         return run_plan(self._place, reading.load(self._place, run_id, **choice))
 
@@ -109,6 +121,7 @@ class Store:
 
         Lazy: they are read page by page as they are asked for, and nothing is held in between.
 
+        Example:
             [info.step for info in store.history("run-1")]
         """
         check_id("run_id", run_id)
@@ -131,6 +144,7 @@ class Store:
 
         None if somebody holds it, or if it has ended. RunNotFound if there is no such run.
 
+        Example:
             claim = store.claim("run-1", owner="w1", lease=30)
         """
         forbid_in_loop("claim")
@@ -179,6 +193,7 @@ class Claim(ClaimBase):
     Writes go through the claim; each is refused with ClaimLost once the claim is no longer the run's. As a context
     manager it is released at the end.
 
+    Example:
         with store.claim("run-1", owner="w1", lease=30) as claim:
             claim.save({"messages": ["hi"]})
             claim.complete()

@@ -64,6 +64,7 @@ def save(
     `parent_id` the lane's newest checkpoint, `status` stays as it is ("ready" for a new run). `metadata` is kept with
     the checkpoint and merged into the run's.
 
+    Example:
         saved = store.save("run-1", {"messages": []}, workflow="triage", status="running")
         saved.checkpoint_id, saved.bytes_added
     """
@@ -102,6 +103,7 @@ def append(place: Place, run_id: str, entries: Iterable[dict[str, Any]]) -> Plan
 
     An entry is a dict with a text under "kind". Returns the position of the last one.
 
+    Example:
         store.append("run-1", [{"kind": "note", "text": "looked it up"}])
     """
     check_id("run_id", run_id)
@@ -130,6 +132,7 @@ def mark_done(
 
     Atomic between processes: of all that try, one gets True. A repeated tool call is answered with the stored result.
 
+    Example:
         if store.mark_done("run-1", "tool-use-7", tool="write_file", result={"bytes": 12}):
             ...
         store.effects("run-1", key="tool-use-7")[0].result
@@ -146,6 +149,7 @@ def mark_intent(
 
     True if it was not recorded before. False means: somebody began it, so ask what became of it before doing it again.
 
+    Example:
         if store.mark_intent("run-1", "tool-use-7", tool="send_mail"):
             ...
     """
@@ -172,7 +176,8 @@ def attach(
 ) -> Plan[None]:
     """Keep a value beside a checkpoint, which may arrive later. The same value again is a no-op.
 
-    store.attach("run-1", checkpoint_id, "draft", {"text": "…"})
+    Example:
+        store.attach("run-1", checkpoint_id, "draft", {"text": "…"})
     """
     check_id("run_id", run_id)
     check_id("checkpoint_id", checkpoint_id)

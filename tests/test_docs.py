@@ -1,0 +1,139 @@
+"""What the documents say is true: every example runs, every promise has its test, every link leads somewhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.verbs import archive, checking, holding, keeping, moving, reading, writing
+from holdfast.verbs.store import Claim, Store
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_example_in_a_document_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
+        exec(compile(example, str(document), "exec"), names)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_in_a_document_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
+        assert target.startswith("http") or (document.parent / target).exists(), target
+
+
+def verbs() -> dict[str, Any]:
+    """Every documented thing of the public API that has an example."""
+    found: dict[str, Any] = {"holdfast": holdfast, "open": holdfast.open, "Store": Store, "Claim": Claim}
+    found |= {f"Store.{name}": value for name, value in vars(Store).items() if callable(value) and name[0] != "_"}
+    for module in (writing, holding, reading, keeping, moving, archive, checking):
+        found |= {
+            f"Store.{name}": value
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) and f"Store.{name}" in found and name != "load"
+        }
+    return {name: value for name, value in found.items() if name not in ("Store.close", "Store.url")}
+
+
+def example_of(thing: Any) -> str:
+    """What follows "Example:" in a docstring."""
+    return textwrap.dedent((inspect.getdoc(thing) or "").partition("Example:\n")[2])
+
+
+@pytest.mark.parametrize("name", verbs())
+def test_every_verb_has_an_example_and_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = example_of(verbs()[name])
+    assert example.strip(), f"{name} has no example"
+    monkeypatch.chdir(tmp_path)
+    with holdfast.open("memory:") as store:
+        store.append("run-1", [{"kind": "note"}])
+        first = store.save("run-1", {"messages": []}, workflow="triage", metadata={"team": "a"})
+        store.save("run-1", {"messages": ["hi"]})
+        data = store.export_run("run-1")
+        names = {
+            "store": store,
+            "holdfast": holdfast,
+            "Keep": holdfast.Keep,
+            "checkpoint_id": first.checkpoint_id,
+            "data": data,
+        }
+        exec(compile(example, name, "exec"), names)
+
+
+def test_everything_public_is_documented() -> None:
+    for name in holdfast.__all__:
+        thing = getattr(holdfast, name)
+        assert inspect.getdoc(thing), name
+        if inspect.isclass(thing):
+            undocumented = [
+                key
+                for key, value in vars(thing).items()
+                if not key.startswith("_")
+                and (inspect.isfunction(value) or isinstance(value, property))
+                and not value.__doc__
+            ]
+            assert undocumented == [], (name, undocumented)
+
+
+def test_every_promise_names_tests_that_are_there() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert len(named) > 40
+    sources = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src" / "holdfast" / "testing").rglob("*.py")]
+    there = set(re.findall(r"def (test_\w+)", "\n".join(path.read_text("utf-8") for path in sources)))
+    assert named - there == set()
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 150
+
+
+def test_the_demo_shows_what_it_says() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.demo"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "exit status -9" in done.stdout
+    assert "0 problems" in done.stdout
+    assert "claimed" in done.stdout
+    assert "refused" in done.stdout
+
+
+def test_importing_holdfast_loads_no_driver_and_nothing_heavy() -> None:
+    script = "import sys, holdfast; print(' '.join(sys.modules))"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    )
+    for heavy in (
+        "apsw",
+        "sqlite3",
+        "asyncio",
+        "concurrent.futures",
+        "pydantic",
+        "hypothesis",
+        "pytest",
+    ):
+        assert heavy not in loaded, heavy
+
+
+def test_nothing_committed_names_a_machine_or_a_registry() -> None:
+    hosts = ["py" + "pi.org", "python" + "hosted"]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix in (".png",) or not path.is_file():
+            continue
+        text = path.read_text("utf-8", errors="replace")
+        assert not any(host in text for host in hosts), name
+        assert not re.search(r"/(?:home|root|work)/\w", text), name
