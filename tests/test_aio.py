@@ -195,6 +195,8 @@ def test_closing_ends_the_threads(tmp_path: Path) -> None:
         await store.aio.close()
         with pytest.raises(holdfast.StoreClosed):
             await store.aio.load("run")
+        with pytest.raises(holdfast.StoreClosed):
+            await store.aio.save("run", 2)
 
     asyncio.run(work())
     for _ in range(1000):

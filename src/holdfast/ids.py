@@ -6,11 +6,11 @@ An id is any text of 1 to 512 bytes without control characters. It is data every
 from __future__ import annotations
 
 import os
-import weakref
 from collections import deque
 from typing import Final, Protocol
 
 from holdfast.errors import InvalidId
+from holdfast.forking import watch
 from holdfast.limits import ID_BYTES_MAX, NUMBER_MAX
 
 _FETCHED: Final = 256
@@ -32,17 +32,10 @@ class RandomIds:
     """
 
     def __init__(self) -> None:
-        self._drop()
-        forgetful = weakref.WeakMethod(self._drop)
+        self.after_fork()
+        watch(self)
 
-        def after_fork() -> None:
-            drop = forgetful()
-            if drop is not None:
-                drop()
-
-        os.register_at_fork(after_in_child=after_fork)
-
-    def _drop(self) -> None:
+    def after_fork(self) -> None:
         self._tokens: dict[int, deque[bytes]] = {}
 
     def token(self, size: int) -> bytes:

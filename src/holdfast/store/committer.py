@@ -10,13 +10,13 @@ A commit that was handed in is carried out even if its caller stops waiting.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.errors import StorageBusy, StorageFailed
+from holdfast.forking import watch
 from holdfast.model.commit import Commit, Outcome
 
 BATCH_MAX: Final = 256
@@ -44,15 +44,16 @@ class Committer:
     def __init__(self, apply: Callable[[Sequence[Commit]], list[Outcome]]) -> None:
         self._apply = apply
         self._closed = False
-        self._reset()
+        self.after_fork()
+        watch(self)
 
     def close(self) -> None:
         """Let the committer's own thread end once nothing waits."""
         self._closed = True
         self._called.release()
 
-    def _reset(self) -> None:
-        self._pid = os.getpid()
+    def after_fork(self) -> None:
+        """Begin with nobody waiting: those who wait are the parent's threads."""
         self._leading = threading.Lock()
         self._blocked: deque[_Ticket] = deque()
         self._awaited: deque[_Ticket] = deque()
@@ -61,8 +62,6 @@ class Committer:
 
     def commit(self, commit: Commit) -> Outcome:
         """Carry out a commit and wait for it."""
-        if self._pid != os.getpid():
-            self._reset()
         if not self._blocked and not self._awaited and self._leading.acquire(blocking=False):
             try:
                 return self._apply((commit,))[0]
@@ -84,8 +83,9 @@ class Committer:
 
     def submit(self, commit: Commit, done: Done) -> None:
         """Carry out a commit on another thread; `done` is called there with its result."""
-        if self._pid != os.getpid():
-            self._reset()
+        if self._closed:
+            done(self._results([commit])[0])
+            return
         self._awaited.append(_Ticket(commit, done))
         if self._helper is None:
             self._helper = threading.Thread(target=self._help, name="holdfast-committer", daemon=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.clock import Clock
 from holdfast.errors import DamagedData, StoreClosed
+from holdfast.forking import watch
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import (
@@ -112,13 +113,17 @@ class MemoryStore(StorePort):
     def __init__(self, clock: Clock) -> None:
         self.url = "memory:"
         self._clock = clock
-        self._lock = threading.RLock()
+        self.after_fork()
+        watch(self)
         self._runs: dict[int, _Run] = {}
         self._ids: dict[str, _Run] = {}
         self._chunks: dict[int, dict[bytes, bytes]] = {}
         self._last_run = 0
         self._look = _Look(self)
         self._closed = False
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()
 
     def at(self, run: int) -> _Run:
         """The run of this number; an empty one if it has gone."""

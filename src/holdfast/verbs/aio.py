@@ -8,7 +8,6 @@ waits for it is cancelled.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import ClaimLost
+from holdfast.forking import watch
 from holdfast.ids import check_id, check_lane
 from holdfast.model.commit import Commit
 from holdfast.model.views import Checkpoint, CheckpointInfo
@@ -71,7 +71,11 @@ class Waiter:
         self._core = core
         self._arrivals: WeakKeyDictionary[asyncio.AbstractEventLoop, _Arrivals] = WeakKeyDictionary()
         self._pool: ThreadPoolExecutor | None = None
-        self._pid = os.getpid()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """The threads of the pool are the parent's."""
+        self._pool = None
 
     async def run(self, plan: Plan[R]) -> R:
         loop = asyncio.get_running_loop()
@@ -101,14 +105,12 @@ class Waiter:
         return future
 
     def _threads(self) -> ThreadPoolExecutor:
-        if self._pid != os.getpid():
-            self._pool, self._pid = None, os.getpid()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="holdfast-read")
         return self._pool
 
     def shut_down(self) -> None:
-        if self._pool is not None and self._pid == os.getpid():
+        if self._pool is not None:
             self._pool.shutdown(wait=False)
             self._pool = None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.clock import Clock
+from holdfast.forking import watch
 from holdfast.ids import Ids
 from holdfast.limits import MEMO_BYTES_MAX
 from holdfast.model.commit import HOLDER, Guard
@@ -17,18 +18,24 @@ from holdfast.state.encoder import Encoded, Memo
 from holdfast.store.committer import Committer
 from holdfast.store.port import StorePort
 
+_HASH_BYTES = 128
+
 
 class Known:
     """What is known of a run from its last save or load. Only a hint: commits are guarded by the epoch it is of."""
 
-    __slots__ = ("epoch", "hashes", "incarnation", "memos", "size")
+    __slots__ = ("epoch", "hashes", "incarnation", "memos", "sizes")
 
     def __init__(self, row: RunRow) -> None:
         self.incarnation = row.incarnation
         self.epoch = row.gc_epoch
         self.hashes: set[bytes] = set()
         self.memos: dict[str, Memo | None] = {}
-        self.size = 0
+        self.sizes: dict[str, int] = {}
+
+    def size(self) -> int:
+        """About how many bytes this takes."""
+        return sum(self.sizes.values()) + _HASH_BYTES * len(self.hashes)
 
 
 class Memory:
@@ -45,27 +52,22 @@ class Memory:
     def forget(self, run_id: str) -> None:
         with self._lock:
             known = self._runs.pop(run_id, None)
-            self._size -= known.size if known else 0
+            self._size -= known.size() if known else 0
 
-    def note(
-        self, row: RunRow, hashes: Iterable[bytes], lane: str | None = None, encoded: Encoded | None = None
-    ) -> None:
+    def note(self, row: RunRow, hashes: Iterable[bytes], lane: str = "", encoded: Encoded | None = None) -> None:
         """Remember that these chunks are stored and, for a save, what the state became."""
         with self._lock:
-            known = self._runs.get(row.run_id)
+            known = self._runs.pop(row.run_id, None)
+            self._size -= known.size() if known else 0
             if known is None or known.incarnation != row.incarnation or known.epoch != row.gc_epoch:
-                self._size -= known.size if known else 0
-                known = self._runs[row.run_id] = Known(row)
-            self._runs.move_to_end(row.run_id)
+                known = Known(row)
+            self._runs[row.run_id] = known
             known.hashes.update(hashes)
-            if lane is not None and encoded is not None:
-                known.memos[lane] = encoded.memo
-                self._size -= known.size
-                known.size = encoded.size + 128 * len(known.hashes)
-                self._size += known.size
+            if encoded is not None:
+                known.memos[lane], known.sizes[lane] = encoded.memo, encoded.size
+            self._size += known.size()
             while self._size > MEMO_BYTES_MAX and len(self._runs) > 1:
-                _, oldest = self._runs.popitem(last=False)
-                self._size -= oldest.size
+                self._size -= self._runs.popitem(last=False)[1].size()
 
 
 class Core:
@@ -76,6 +78,11 @@ class Core:
         self.clock = clock
         self.ids = ids
         self.committer = Committer(port.commit)
+        self.after_fork()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """Begin with locks nobody holds, and nothing remembered."""
         self.memory = Memory()
         self._compressor = Compressor()
 

@@ -19,6 +19,7 @@ import apsw
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StorageFailed, StorageFull, StoreClosed
+from holdfast.forking import watch
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, RunRow
@@ -78,22 +79,22 @@ class SqliteStore(SqliteReads):
         self._closed = False
         self._unchecked_bytes = reserve_bytes
         self._reset()
-        with self._writing() as writer:
+        watch(self)
+        with self._writing as writer:
             self._opener.prepare(writer.connection)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._writer: Writer | None = None
         self._idle: deque[apsw.Connection] = deque()
-        self._writing_here = _Writing(self, self._lock)
+        self._writing = _Writing(self, self._lock)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         if self._reserve_bytes:
             self._check_room(commits)
-        with self._writing() as writer:
+        with self._writing as writer:
             try:
                 return writer.commit(commits)
             except Unclear as unclear:
@@ -102,7 +103,7 @@ class SqliteStore(SqliteReads):
     def _settled(self, unclear: Unclear) -> list[Outcome]:
         """After COMMIT failed: never trust that handle again; open the file anew and see what is there."""
         self._drop_writer()
-        with self._writing() as writer:
+        with self._writing as writer:
             last = {o.run.run_id: o.run.commit_id for o in unclear.outcomes if isinstance(o, Committed) and o.fresh}
             for run_id, commit_id in last.items():
                 row = writer.read(run_id)
@@ -184,12 +185,6 @@ class SqliteStore(SqliteReads):
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    def _writing(self) -> _Writing:
-        """The one writing connection, for this thread alone."""
-        if self._pid != os.getpid():
-            self._abandon()
-        return self._writing_here
-
     def open_writer(self) -> Writer:
         """The writer, with its lock held by this thread."""
         if self._closed:
@@ -207,7 +202,7 @@ class SqliteStore(SqliteReads):
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Writer]:
         """A write transaction."""
-        with self._writing() as writer, transaction(writer.connection):
+        with self._writing as writer, transaction(writer.connection):
             try:
                 yield writer
             except BaseException:
@@ -221,8 +216,6 @@ class SqliteStore(SqliteReads):
                 writer.connection.close(True)
 
     def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
-        if self._pid != os.getpid():
-            self._abandon()
         if self._closed:
             raise StoreClosed(f"{self.url} was closed")
         try:
@@ -239,8 +232,8 @@ class SqliteStore(SqliteReads):
         self._close_idle_if_closed()
         return result
 
-    def _abandon(self) -> None:
-        """This process was forked: leave the parent's connections and lock alone."""
+    def after_fork(self) -> None:
+        """Leave the parent's connections and lock alone; open others when they are needed."""
         _abandoned.extend((self._writer, self._idle, self._lock))
         self._reset()
 
