@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -156,6 +156,40 @@ def test_blocking_and_awaiting_callers_mix_and_nobody_is_forgotten() -> None:
     names = [name for batch in applied.batches for name in batch]
     assert len(names) == len(set(names)) == 1600
     committer.close()
+
+
+class SlyLock:
+    """A lock that lets something happen in the moment before it is released."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.before_release: list[Callable[[], None]] = []
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        while self.before_release:
+            self.before_release.pop()()
+        self._lock.release()
+
+
+def test_who_comes_in_the_moment_a_leader_stops_is_not_forgotten() -> None:
+    applied = Applied()
+    committer = Committer(applied)
+    sly = committer._leading = SlyLock()  # type: ignore[assignment]
+    late = threading.Thread(target=lambda: committer.commit(commit("late")))
+
+    def come() -> None:
+        late.start()
+        wait_until(lambda: len(committer._blocked) == 1)
+        threading.Event().wait(0.05)  # long enough to have found the lock locked
+
+    sly.before_release.append(come)
+    committer.commit(commit("first"))
+    late.join(30)
+    assert not late.is_alive()
+    assert applied.batches == [["first"], ["late"]]
 
 
 def test_a_leader_that_is_stopped_leaves_nobody_waiting() -> None:

@@ -313,6 +313,11 @@ def test_remembered_rows_do_not_hide_what_others_did(url: str) -> None:
         one.save("run", 4)
     claim.release()
     assert one.save("run", 4).step == 4
+    one.save("run", 4, status="completed")
+    two.save("run", 4, status="ready")
+    claim = one.claim("run", owner="w1")
+    assert claim is not None
+    claim.release()
     two.delete("run")
     assert one.save("run", 5).step == 1
     large = {"messages": [{"text": f"m{i} " * 100} for i in range(60)]}

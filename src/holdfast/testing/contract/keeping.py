@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import InvalidInput, RunNotFound
+from holdfast.errors import CheckpointNotFound, InvalidInput, RunNotFound
 from holdfast.model.views import Keep
 from holdfast.testing.contract.base import ContractBase, raises
+from holdfast.verbs.store import Store
 
 
 class KeepingContract(ContractBase):
@@ -115,6 +116,79 @@ class KeepingContract(ContractBase):
         self.store.attach("run", "c", "key", first)
         assert self.state("run") == second
         assert self.store.attachments("run", "c") == {"key": first}
+        assert self.store.verify().problems == []
+
+    def test_what_is_needed_again_while_a_sweep_looks_is_spared(self) -> None:
+        port: Any = self.store.port
+        state = self.conversation(60)
+        self.store.save("run", state)
+        self.store.save("run", "small")
+        sweep = port.sweep
+
+        def late(*arguments: Any) -> Any:
+            self.store.save("run", state)  # relies on chunks that were found to be dead a moment ago
+            self.store.attach("run", "c", "key", state)
+            return sweep(*arguments)
+
+        port.sweep = late
+        self.store.prune("run", Keep(last=1))
+        port.sweep = sweep
+        assert self.state("run") == state
+        assert self.store.attachments("run", "c") == {"key": state}
+        assert self.store.verify().problems == []
+
+    def test_a_replaced_checkpoint_that_needs_old_state_again_is_spared(self) -> None:
+        port: Any = self.store.port
+        state = self.conversation(60)
+        self.store.save("run", state, checkpoint_id="c")
+        self.store.save("run", "small", checkpoint_id="c", replace=True)
+        self.store.save("run", "other")
+        sweep = port.sweep
+
+        def late(*arguments: Any) -> Any:
+            self.store.save("run", state, checkpoint_id="c", replace=True)
+            return sweep(*arguments)
+
+        port.sweep = late
+        self.store.prune("run", Keep(last=2))
+        port.sweep = sweep
+        assert self.state("run", checkpoint_id="c") == state
+
+    def test_a_checkpoint_that_is_pruned_while_it_is_read_is_gone_and_not_damaged(self) -> None:
+        port: Any = self.store.port
+        self.store.save("run", self.conversation(60))
+        self.store.save("run", "small")
+        chunks = port.chunks
+
+        def late(*arguments: Any) -> Any:
+            port.chunks = chunks
+            self.store.prune("run", Keep(last=1))
+            return chunks(*arguments)
+
+        port.chunks = late
+        assert self.store.load("run", step=1) is None
+
+    def test_a_fork_of_what_is_swept_meanwhile_is_made_whole_or_not_at_all(self) -> None:
+        port: Any = self.store.port
+        for changed in range(3):
+            self.store.save("run", self.conversation(60, changed=changed))
+        commit = port.commit
+
+        def late(commits: Any) -> Any:
+            port.commit = commit
+            self.store._place.core.committer._apply = commit
+            other = Store(port, clock=self.clock)
+            other.prune("run", Keep(last=2))
+            return commit(commits)
+
+        for step, expected in ((2, True), (1, False)):
+            self.store._place.core.committer._apply = late
+            try:
+                self.store.fork("run", f"fork-{step}", step=step)
+            except CheckpointNotFound:
+                assert not expected
+            else:
+                assert self.state(f"fork-{step}") == self.conversation(60, changed=step - 1)
         assert self.store.verify().problems == []
 
     def test_a_fork_and_its_source_do_not_harm_each_other(self) -> None:
