@@ -13,7 +13,7 @@ RUN: Final = "run-000001"
 MESSAGE_BYTES: Final = 1024
 BLOB_BYTES: Final = 1_000_000
 
-_WORDS: Final = (
+_COMMON_FIRST: Final = (
     "the to a and of in it is file that this with for on we not as by be from can or line have but will at which are "
     "if one so has test then when should change run call error value after result now first there all only function "
     "before does where still because read write new same other up each output input step state next check tool found "
@@ -27,7 +27,8 @@ _WORDS: Final = (
     "number integer float boolean array object record field struct pointer reference copy move delete insert update "
     "summary paragraph sentence chapter title author source citation figure caption appendix footnote glossary "
     "weather temperature pressure humidity forecast storm harbour vessel cargo container crane berth tide anchor rope"
-).split()
+)
+_WORDS: Final = _COMMON_FIRST.split()
 
 
 def text(seed: str, size: int) -> str:
@@ -77,12 +78,29 @@ def state(number: int) -> dict[str, Any]:
     }
 
 
-def edited(count: int, length: int) -> list[int]:
-    """Which messages of a conversation are edited, one after another: old ones, from its first half."""
-    source = random.Random("edits")
-    return [source.randrange(length // 2) for _ in range(count)]
-
-
 def blob() -> bytes:
     """An attachment that does not compress, as an image would not."""
     return random.Random("blob").randbytes(BLOB_BYTES)
+
+
+class Script:
+    """What the turns of a conversation change: each adds a message, or edits an old one.
+
+    The conversation has `start` messages before the first turn. Edits go to its first half.
+    """
+
+    def __init__(self, total: int, *, start: int = 0, edit: bool = False) -> None:
+        self.start = start
+        source = random.Random("edits")
+        self._edited = [source.randrange(start // 2) for _ in range(total)] if edit else None
+
+    def beginning(self) -> list[dict[str, Any]]:
+        """The messages that are there before the first turn."""
+        return [message(number) for number in range(self.start)]
+
+    def changes(self, first: int, count: int) -> list[tuple[int, dict[str, Any]]]:
+        """For each of these turns, the place of a message and the message."""
+        turns = range(first, first + count)
+        if self._edited is None:
+            return [(self.start + turn, message(self.start + turn)) for turn in turns]
+        return [(self._edited[turn], message(self._edited[turn], version=turn + 1)) for turn in turns]

@@ -84,22 +84,18 @@ class Append:
 
     offers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, directory: Path, total: int, *, start: int = 0, blob: bool = False, edit: bool = False) -> None:
+    def __init__(self, directory: Path, total: int, *, blob: bool = False, **script: Any) -> None:
         self._connection = opened(directory)
-        self._edited = data.edited(total, start) if edit else None
-        self._start = start
+        self._script = data.Script(total, **script)
         with self._connection:
-            for number in range(start):
-                self._connection.execute(INSERT, (data.RUN, f"{number:012d}", ormsgpack.packb(data.message(number))))
+            for number, message in enumerate(self._script.beginning()):
+                self._connection.execute(INSERT, (data.RUN, f"{number:012d}", ormsgpack.packb(message)))
             if blob:
                 self._connection.execute(INSERT, (data.RUN, "blob", data.blob()))
 
     def slice(self, kind: str, first: int, count: int) -> list[float]:
-        numbers = range(self._start + first, self._start + first + count)
-        if self._edited is None:
-            messages = [data.message(number) for number in numbers]
-        else:
-            messages = [data.message(self._edited[n - self._start], n) for n in numbers]
+        messages = [message for _, message in self._script.changes(first, count)]
+        numbers = range(self._script.start + first, self._script.start + first + count)
         rows = [(data.RUN, f"{n:012d}", ormsgpack.packb(m)) for n, m in zip(numbers, messages, strict=True)]
         execute = self._connection.cursor().execute
         return timed(lambda row: execute(INSERT, row), rows)

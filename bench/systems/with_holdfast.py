@@ -41,31 +41,22 @@ class Turns:
 
     offers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, directory: Path, total: int, *, start: int = 0, blob: bool = False, edit: bool = False) -> None:
+    def __init__(self, directory: Path, total: int, *, blob: bool = False, **script: Any) -> None:
         self._store = opened(directory)
-        self._messages = [data.message(number) for number in range(start)]
+        self._script = data.Script(total, **script)
+        self._messages = self._script.beginning()
         self._state: dict[str, Any] = {"messages": self._messages}
-        self._edited = data.edited(total, start) if edit else None
-        self._start = start
         if blob:
             self._state["blob"] = data.blob()
-        if start or blob:
+        if self._messages or blob:
             self._store.save(data.RUN, self._state)
 
     def slice(self, kind: str, first: int, count: int) -> list[float]:
-        numbers = range(first, first + count)
-        if self._edited is None:
-            return timed(self._append, [data.message(self._start + number) for number in numbers])
-        places = self._edited
-        return timed(self._edit, [(places[n], data.message(places[n], self._start + n)) for n in numbers])
+        return timed(self._change, self._script.changes(first, count))
 
-    def _append(self, message: dict[str, Any]) -> None:
-        self._messages.append(message)
-        self._store.save(data.RUN, self._state)
-
-    def _edit(self, change: tuple[int, dict[str, Any]]) -> None:
+    def _change(self, change: tuple[int, dict[str, Any]]) -> None:
         at, message = change
-        self._messages[at] = message
+        self._messages[at : at + 1] = [message]
         self._store.save(data.RUN, self._state)
 
     def close(self) -> None:

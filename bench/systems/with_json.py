@@ -56,22 +56,17 @@ class Turns:
 
     offers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, directory: Path, total: int, *, start: int = 0, blob: bool = False, edit: bool = False) -> None:
+    def __init__(self, directory: Path, total: int, *, blob: bool = False, **script: Any) -> None:
         self._file = JsonFile(directory)
-        self._messages = [data.message(number) for number in range(start)]
+        self._script = data.Script(total, **script)
+        self._messages = self._script.beginning()
         self._state: dict[str, Any] = {"messages": self._messages}
-        self._edited = data.edited(total, start) if edit else None
-        self._start = start
         if blob:
             self._state["blob"] = b64encode(data.blob()).decode("ascii")
         self._file.write(self._state)
 
     def slice(self, kind: str, first: int, count: int) -> list[float]:
-        changes = []
-        for number in range(first, first + count):
-            at = self._start + number if self._edited is None else self._edited[number]
-            changes.append((at, data.message(at, 0 if self._edited is None else self._start + number)))
-        return timed(self._change, changes)
+        return timed(self._change, self._script.changes(first, count))
 
     def _change(self, change: tuple[int, dict[str, Any]]) -> None:
         at, message = change

@@ -78,8 +78,9 @@ class CommittingContract(ContractBase):
         self.store.save("held", 1)
         claim = self.store.claim("held", owner="w1")
         assert claim is not None
-        row = self.store.port.run("run")
+        row, held = self.store.port.run("run"), self.store.port.run("held")
         assert row is not None
+        assert held is not None
         before = self.everything()
         refusals: list[tuple[str, dict[str, Any]]] = [
             (why.NO_RUN, {"run_id": "none"}),
@@ -87,7 +88,9 @@ class CommittingContract(ContractBase):
             (why.WORKFLOW, {"workflow": "other"}),
             (why.CLAIMED, {"run_id": "held"}),
             (why.CLAIM_LOST, {"guard": Guard(HOLDER, row.incarnation, 0, b"")}),
-            (why.CLAIM_LOST, {"run_id": "held", "guard": Guard(HOLDER, row.incarnation, 1, b"n" * 16)}),
+            (why.CLAIM_LOST, {"run_id": "held", "guard": Guard(HOLDER, held.incarnation, held.fence, b"n" * 16)}),
+            (why.CLAIM_LOST, {"run_id": "held", "guard": Guard(HOLDER, held.incarnation, held.fence + 1, held.nonce)}),
+            (why.CLAIM_LOST, {"run_id": "held", "guard": Guard(HOLDER, row.incarnation, held.fence, held.nonce)}),
             (why.INCARNATION, {"guard": Guard(incarnation=b"other")}),
             (why.EPOCH, {"guard": Guard(gc_epoch=row.gc_epoch + 1)}),
             (why.POSITION, {"guard": Guard(position=5)}),
