@@ -273,7 +273,7 @@ class StorageFull(StorageError):
 
 
 class StorageFailed(StorageError):
-    """An input/output error. The failed call changed nothing that is visible now."""
+    """An input/output error. The message says whether the failed call changed nothing, or if that is not known."""
 
 
 class StorageBusy(StorageError):

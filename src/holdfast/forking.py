@@ -1,7 +1,8 @@
 """What must not be carried over into a forked process: locks, threads, connections, random bytes fetched in advance.
 
 A child has only the thread that forked. A lock another thread held stays locked in it for ever, a pool has no threads,
-a connection is still the parent's. Whoever has such things says so here, and starts anew in the child.
+a connection is still the parent's. Whoever has such things is watched, and starts anew in the child. Whoever has things
+that must be at rest in the moment of the fork also says how to bring them to rest, and how to go on in the parent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ class Forked(Protocol):
     def after_fork(self) -> None: ...
 
 
+class Restless(Forked, Protocol):
+    """Something that must be at rest while the process is forked."""
+
+    def before_fork(self) -> None: ...
+
+    def after_fork_in_parent(self) -> None: ...
+
+
 _watched: weakref.WeakSet[Forked] = weakref.WeakSet()
+_restless: weakref.WeakSet[Restless] = weakref.WeakSet()
+_resting: list[Restless] = []
 
 
 def watch(thing: Forked) -> None:
@@ -25,9 +36,27 @@ def watch(thing: Forked) -> None:
     _watched.add(thing)
 
 
-def _start_anew() -> None:
+def watch_restless(thing: Restless) -> None:
+    """Bring `thing` to rest for every fork; then it goes on in the parent and starts anew in the child."""
+    _restless.add(thing)
+
+
+def _before() -> None:
+    for thing in list(_restless):
+        thing.before_fork()
+        _resting.append(thing)
+
+
+def _in_parent() -> None:
+    while _resting:
+        _resting.pop().after_fork_in_parent()
+
+
+def _in_child() -> None:
+    while _resting:
+        _resting.pop().after_fork()
     for thing in list(_watched):
         thing.after_fork()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -8,6 +8,7 @@ database when several processes use it (fixed in 3.51.3).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import time
@@ -53,14 +54,24 @@ class Opener:
         except apsw.Error as error:
             raise self.translated(error) from error
         try:
-            self._set_up(connection)
+            patience = _Patience(self._timeout_s)
+            connection.set_busy_handler(patience)
+            for tries in itertools.count():
+                try:
+                    self._set_up(connection)
+                    return connection
+                except apsw.BusyError:
+                    # Two that turn a new file to WAL at once would wait for each other: SQLite tells one without asking
+                    # the busy handler.
+                    if not patience(tries):
+                        raise
         except apsw.Error as error:
             connection.close()
             raise self.translated(error) from error
         except HoldfastError:
             connection.close()
             raise
-        return connection
+        raise AssertionError("patience has an end")
 
     def _create_private(self) -> None:
         """Create a missing file for its owner alone: states hold secrets. Its WAL gets the same mode."""
@@ -69,7 +80,6 @@ class Opener:
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
     def _set_up(self, connection: apsw.Connection) -> None:
-        connection.set_busy_handler(_Patience(self._timeout_s))
         mode = connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", SYNCHRONOUS[0])
         connection.pragma("fullfsync", 1)

@@ -17,7 +17,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.sql.statements import statements
-from holdfast.store.sqlite.rows import built, effect_row, find_checkpoint, item_row, key_of
+from holdfast.store.sqlite.rows import built, effect_row, find_checkpoint, first, item_row, key_of
 
 
 class SqliteLook:
@@ -28,7 +28,7 @@ class SqliteLook:
         self._sql = statements()
 
     def source(self, run_id: str) -> RunRow | None:
-        found = self._execute(self._sql["run_by_id"], (run_id,)).fetchone()
+        found = first(self._execute, self._sql["run_by_id"], (run_id,))
         return built(RunRow, found) if found else None
 
     def new_run(self) -> int:
@@ -39,29 +39,29 @@ class SqliteLook:
         return find_checkpoint(self._execute, run, lane, checkpoint_id)
 
     def lane(self, run: int, lane: str) -> LaneRow | None:
-        found = self._execute(self._sql["lane"], (run, lane)).fetchone()
+        found = first(self._execute, self._sql["lane"], (run, lane))
         return built(LaneRow, found) if found else None
 
     def effect(self, run: int, key: str) -> EffectRow | None:
-        found = self._execute(self._sql["effect"], (run, key)).fetchone()
+        found = first(self._execute, self._sql["effect"], (run, key))
         return effect_row(found) if found else None
 
     def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> AttachmentRow | None:
-        found = self._execute(self._sql["attachment"], (run, lane, checkpoint_id, key)).fetchone()
+        found = first(self._execute, self._sql["attachment"], (run, lane, checkpoint_id, key))
         return built(AttachmentRow, found) if found else None
 
     def gate(self, run: int, gate: str) -> GateRow | None:
-        found = self._execute(self._sql["gate"], (run, gate)).fetchone()
+        found = first(self._execute, self._sql["gate"], (run, gate))
         return built(GateRow, found) if found else None
 
     def timer(self, run: int, timer: str) -> TimerRow | None:
-        found = self._execute(self._sql["timer"], (run, timer)).fetchone()
+        found = first(self._execute, self._sql["timer"], (run, timer))
         return built(TimerRow, found) if found else None
 
     def item(self, run: int, key: str) -> ItemRow | None:
-        found = self._execute(self._sql["item_by_key"], (run, key)).fetchone()
+        found = first(self._execute, self._sql["item_by_key"], (run, key))
         return item_row(found) if found else None
 
     def items(self, run: int, numbers: Sequence[int]) -> list[ItemRow]:
-        rows = [self._execute(self._sql["item"], (key_of(run, number),)).fetchone() for number in numbers]
+        rows = [first(self._execute, self._sql["item"], (key_of(run, number),)) for number in numbers]
         return [item_row(row) for row in rows if row]

@@ -29,6 +29,7 @@ from holdfast.store.sqlite.rows import (
     checkpoint_row,
     effect_row,
     find_checkpoint,
+    first,
     item_row,
     key_of,
     last_key,
@@ -54,7 +55,7 @@ class SqliteReads(StorePort):
 
     def _first(self, name: str, *bindings: Binding) -> Any:
         sql = statements()[name]
-        return self._read(lambda connection: connection.execute(sql, bindings).fetchone())
+        return self._read(lambda connection: first(connection.execute, sql, bindings))
 
     def run(self, run_id: str) -> RunRow | None:
         found = self._first("run_by_id", run_id)
@@ -67,14 +68,14 @@ class SqliteReads(StorePort):
 
     def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
         def work(connection: apsw.Connection) -> tuple[RunRow, CheckpointRow | None] | None:
-            found = connection.execute(statements()["run_by_id"], (run_id,)).fetchone()
+            found = first(connection.execute, statements()["run_by_id"], (run_id,))
             if not found:
                 return None
             row = built(RunRow, found)
             if select.checkpoint_id is not None:
                 return row, find_checkpoint(connection.execute, row.run, select.lane, select.checkpoint_id)
             name, bindings = _selection(row, select)
-            found = connection.execute(statements()[name], bindings).fetchone()
+            found = first(connection.execute, statements()[name], bindings)
             return row, checkpoint_row(found) if found else None
 
         return self._read(lambda connection: _snapshot(connection, work))
@@ -131,7 +132,7 @@ class SqliteReads(StorePort):
         sql = statements()["chunk"]
 
         def work(connection: apsw.Connection) -> dict[bytes, bytes]:
-            found = {name: connection.execute(sql, (family, name)).fetchone() for name in hashes}
+            found = {name: first(connection.execute, sql, (family, name)) for name in hashes}
             return {name: row[0] for name, row in found.items() if row}
 
         return self._read(work)

@@ -26,6 +26,12 @@ def last_key(run: int) -> int:
     return run << 32 | NUMBER_MAX
 
 
+def first(execute: Execute, sql: str, bindings: tuple[Any, ...]) -> Any:
+    """The first row, or None. Reads to the end: a statement left in the middle holds a snapshot of the database."""
+    found = execute(sql, bindings).fetchall()
+    return found[0] if found else None
+
+
 def built(kind: Callable[..., R], columns: Any) -> R:
     """A row of its columns, which stand in the order of its fields."""
     return kind(*columns)
@@ -39,11 +45,11 @@ def checkpoint_row(columns: Any) -> CheckpointRow:
 
 def find_checkpoint(execute: Execute, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
     """A checkpoint by its id: chosen ones by their index, a store's own by the number they start with."""
-    found = execute(statements()["checkpoint_by_id"], (run, lane, checkpoint_id)).fetchone()
+    found = first(execute, statements()["checkpoint_by_id"], (run, lane, checkpoint_id))
     if found:
         return checkpoint_row(found)
     number = own_checkpoint_number(checkpoint_id)
-    found = execute(statements()["checkpoint_by_key"], (key_of(run, number),)).fetchone() if number else None
+    found = first(execute, statements()["checkpoint_by_key"], (key_of(run, number),)) if number else None
     row = checkpoint_row(found) if found else None
     return row if row and row.lane == lane and row.checkpoint_id == checkpoint_id else None
 

@@ -19,7 +19,7 @@ import apsw
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StorageFailed, StorageFull, StoreClosed
-from holdfast.forking import watch
+from holdfast.forking import watch_restless
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, RunRow
@@ -29,7 +29,8 @@ from holdfast.store.seal import next_epoch
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import Opener, free_bytes, transaction
 from holdfast.store.sqlite.reads import SqliteReads, family_rows, roots_after
-from holdfast.store.sqlite.rows import built, checkpoint_row, effect_row, key_of, last_key
+from holdfast.store.sqlite.rows import built, checkpoint_row, effect_row, first, key_of, last_key
+from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.writer import Unclear, Writer
 from holdfast.store.tags import read_metadata, tag
 
@@ -38,8 +39,10 @@ Result = TypeVar("Result")
 _SWEEP_BATCH: Final = 2_000
 _COMMIT_BYTES: Final = 8192
 """About what a small commit takes on disk, for the guess when to look at the free space again."""
+_REST_S: Final = 10.0
+"""How long a fork waits for others to leave SQLite."""
 _abandoned: list[object] = []
-"""Connections of a parent process: closing them in the child could disturb the parent."""
+"""Connections of a parent process that were in use when it forked: they can be neither used nor closed."""
 
 
 class _Writing:
@@ -76,10 +79,11 @@ class SqliteStore(SqliteReads):
         self._clock = clock
         self._reserve_bytes = reserve_bytes
         self._opener = Opener(self.path, timeout_s, vfs)
-        self._closed = False
+        self._closed = ""
+        self._at_rest = True
         self._unchecked_bytes = reserve_bytes
         self._reset()
-        watch(self)
+        watch_restless(self)
         with self._writing as writer:
             self._opener.prepare(writer.connection)
 
@@ -87,6 +91,7 @@ class SqliteStore(SqliteReads):
         self._lock = threading.RLock()
         self._writer: Writer | None = None
         self._idle: deque[apsw.Connection] = deque()
+        self._readers = Turnstile()
         self._writing = _Writing(self, self._lock)
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -101,17 +106,36 @@ class SqliteStore(SqliteReads):
                 return self._settled(unclear)
 
     def _settled(self, unclear: Unclear) -> list[Outcome]:
-        """After COMMIT failed: never trust that handle again; open the file anew and see what is there."""
+        """After COMMIT failed: never trust that handle again; open the file anew, and make sure of one or the other.
+
+        The transaction may be in the WAL, whole, though its sync failed: not seen now, but found after a crash. So if
+        it is not there, something else is committed in its place (a number is left out, which must really change the
+        file); and if it is there, it is brought into the database file.
+        """
+        cause = unclear.__cause__
         self._drop_writer()
-        with self._writing as writer:
-            last = {o.run.run_id: o.run.commit_id for o in unclear.outcomes if isinstance(o, Committed) and o.fresh}
-            for run_id, commit_id in last.items():
-                row = writer.read(run_id)
-                if row is None or row.commit_id != commit_id:
-                    cause = unclear.__cause__
-                    raise StorageFailed(f"{self.path}: the disk failed while committing, nothing was saved ({cause})")
-            writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            return unclear.outcomes
+        try:
+            with self._writing as writer:
+                is_there = self._is_there(writer, unclear.outcomes)
+                if is_there:
+                    writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                else:
+                    with transaction(writer.connection):
+                        writer.connection.execute(statements()["new_run_number"]).fetchall()
+        except HoldfastError as error:
+            raise StorageFailed(
+                f"{self.path}: the disk failed while committing ({cause}) and again when looking what became of it; "
+                "whether it was saved is not known"
+            ) from error
+        if not is_there:
+            raise StorageFailed(f"{self.path}: the disk failed while committing; nothing was saved ({cause})")
+        return unclear.outcomes
+
+    def _is_there(self, writer: Writer, outcomes: list[Outcome]) -> bool:
+        """Whether the commits of a transaction, all or none of them, are in the file."""
+        last = {o.run.run_id: o.run.commit_id for o in outcomes if isinstance(o, Committed) and o.fresh}
+        rows = [writer.read(run_id) for run_id in last]
+        return all(row is not None and row.commit_id == last[row.run_id] for row in rows)
 
     def claim_ready(self, takes: Sequence[Take], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
         with self._changing() as writer:
@@ -166,7 +190,7 @@ class SqliteStore(SqliteReads):
     def delete_run(self, run_id: str) -> RunRow | Refused | None:
         with self._changing() as writer:
             execute, sql = writer.connection.execute, statements()
-            found = execute(sql["run_by_id"], (run_id,)).fetchone()
+            found = first(execute, sql["run_by_id"], (run_id,))
             if not found:
                 return None
             row = built(RunRow, found)
@@ -188,7 +212,7 @@ class SqliteStore(SqliteReads):
     def open_writer(self) -> Writer:
         """The writer, with its lock held by this thread."""
         if self._closed:
-            raise StoreClosed(f"{self.url} was closed")
+            raise StoreClosed(f"{self.url} {self._closed}")
         if self._writer is None:
             self._writer = Writer(self._opener.open(), self._clock)
         return self._writer
@@ -216,26 +240,56 @@ class SqliteStore(SqliteReads):
                 writer.connection.close(True)
 
     def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
-        if self._closed:
-            raise StoreClosed(f"{self.url} was closed")
+        readers = self._readers
+        readers.enter()
         try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._opener.open()
-        try:
-            result = work(connection)
-        except apsw.Error as error:
-            with contextlib.suppress(apsw.Error):
-                connection.close(True)
-            raise self._opener.translated(error) from error
-        self._idle.append(connection)
-        self._close_idle_if_closed()
-        return result
+            if self._closed:
+                raise StoreClosed(f"{self.url} {self._closed}")
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._opener.open()
+            try:
+                result = work(connection)
+            except apsw.Error as error:
+                with contextlib.suppress(apsw.Error):
+                    connection.close(True)
+                raise self._opener.translated(error) from error
+            self._idle.append(connection)
+            self._close_idle_if_closed()
+            return result
+        finally:
+            readers.leave()
+
+    # --- forks -------------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Wait until nobody is inside SQLite: the child would inherit its locks in the middle of something."""
+        self._at_rest = self._lock.acquire(timeout=_REST_S) and self._readers.shut(_REST_S)
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._readers.open()
+        if self._at_rest:
+            self._lock.release()
 
     def after_fork(self) -> None:
-        """Leave the parent's connections and lock alone; open others when they are needed."""
-        _abandoned.extend((self._writer, self._idle, self._lock))
+        """Give the parent's connections back, and open others when they are needed.
+
+        They must be closed, not only left alone: SQLite keeps a table of the files a process has open and of the locks
+        it has on them. A child inherits the table but not the locks, and would believe to have what it has not.
+        """
+        inherited = [self._writer.connection] if self._writer is not None else []
+        inherited += self._idle
+        if not self._at_rest:
+            _abandoned.extend(inherited)
+            self._closed = "was in use by another thread when this process was forked; start processes by spawn instead"
         self._reset()
+        if self._at_rest:
+            for connection in inherited:
+                with contextlib.suppress(apsw.Error):
+                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                    connection.close(True)
 
     def _check_room(self, commits: Sequence[Commit]) -> None:
         """Refuse to add to a disk that is nearly full, so that prune still has room to work. Looks now and then."""
@@ -256,7 +310,7 @@ class SqliteStore(SqliteReads):
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self._closed = self._closed or "was closed"
             self._drop_writer()
             self._close_idle()
 

@@ -21,7 +21,7 @@ from holdfast.store.seal import check_run
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import roll_back
 from holdfast.store.sqlite.look import SqliteLook
-from holdfast.store.sqlite.rows import built, key_of
+from holdfast.store.sqlite.rows import built, first, key_of
 
 _REMEMBERED_MAX = 4096
 
@@ -67,7 +67,7 @@ class Writer:
 
     def read(self, run_id: str) -> RunRow | None:
         """The run's row as of this transaction, checked."""
-        found = self._execute(self._sql["run_by_id"], (run_id,)).fetchone()
+        found = first(self._execute, self._sql["run_by_id"], (run_id,))
         return check_run(built(RunRow, found)) if found else None
 
     def one(self, commit: Commit) -> Outcome:

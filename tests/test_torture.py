@@ -1,0 +1,61 @@
+"""The slice of `tests/torture` that `make test` runs: every harness for a moment, and every mutant once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.torture.campaign import HARNESSES
+from tests.torture.figures import Figures
+
+SEED = 20
+
+
+def found_by(harness: str, amount: float) -> Figures:
+    """Run a harness and insist that nothing is wrong."""
+    figures = HARNESSES[harness].run(amount, SEED, timeout_s=120)
+    assert figures.problem_count == 0, "\n".join((figures.line(), *figures.problems))
+    return figures
+
+
+def test_what_was_acknowledged_survives_sigkill_and_nothing_is_torn() -> None:
+    assert found_by("kills", 30).counts["acknowledged"] > 0
+
+
+def test_what_was_acknowledged_survives_a_power_cut_at_any_instant() -> None:
+    assert found_by("cuts", 1000).counts["images"] >= 1000
+
+
+def test_a_sync_that_failed_is_never_built_upon() -> None:
+    assert found_by("syncs", 12).counts["failing_syncs"] == 12
+
+
+def test_every_failing_call_of_the_disk_is_a_clear_error_and_changes_nothing() -> None:
+    assert found_by("faults", 250).counts["hits"] > 0
+
+
+def test_a_full_disk_refuses_saves_and_leaves_room_for_prune() -> None:
+    assert found_by("full", 2).counts["disks_filled"] == 4
+
+
+def test_no_two_owners_write_although_workers_are_stopped_and_killed() -> None:
+    assert found_by("claims", 5).counts["take_overs"] > 0
+
+
+def test_eight_writing_processes_never_meet_a_locked_database() -> None:
+    assert found_by("writers", 4).counts["acknowledged"] > 0
+
+
+def test_parent_and_child_both_go_on_after_a_fork() -> None:
+    assert found_by("forks", 6).counts["forks"] > 0
+
+
+def test_prune_and_fork_beside_writers_take_nothing_a_checkpoint_needs() -> None:
+    assert found_by("races", 8).counts["chunks_swept"] > 0
+
+
+@pytest.mark.parametrize(
+    ("harness", "mutant"), [(name, mutant) for name, harness in HARNESSES.items() for mutant in harness.mutants]
+)
+def test_a_broken_store_does_not_get_past_its_harness(harness: str, mutant: str) -> None:
+    caught, figures = HARNESSES[harness].catches(mutant, SEED)
+    assert caught, "\n".join((figures.line(), *figures.problems))
