@@ -10,6 +10,7 @@ A commit that was handed in is carried out even if its caller stops waiting.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,17 +26,32 @@ Result = Outcome | BaseException
 Done = Callable[[Result], None]
 
 
-class _Ticket:
-    """A commit that waits for a leader. `ready` is locked until it has its result, or its caller is to lead."""
+class _Blocked:
+    """A commit whose caller waits. `ready` is locked until it has its result, or its caller is to lead."""
 
-    __slots__ = ("commit", "done", "ready", "result")
+    __slots__ = ("commit", "ready", "result")
 
-    def __init__(self, commit: Commit, done: Done | None) -> None:
+    def __init__(self, commit: Commit) -> None:
         self.commit = commit
-        self.done = done
         self.result: Result | None = None
-        self.ready = threading.Lock()
-        self.ready.acquire()
+        self.ready = _locked()
+
+
+class _Awaited:
+    """A commit whose caller is told."""
+
+    __slots__ = ("commit", "done", "result")
+
+    def __init__(self, commit: Commit, done: Done) -> None:
+        self.commit = commit
+        self.result: Result | None = None
+        self.done = done
+
+
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class Committer:
@@ -50,14 +66,15 @@ class Committer:
     def close(self) -> None:
         """Let the committer's own thread end once nothing waits."""
         self._closed = True
-        self._called.release()
+        self._call_helper()
 
     def after_fork(self) -> None:
         """Begin with nobody waiting: those who wait are the parent's threads."""
         self._leading = threading.Lock()
-        self._blocked: deque[_Ticket] = deque()
-        self._awaited: deque[_Ticket] = deque()
-        self._called = threading.Semaphore(0)
+        self._blocked: deque[_Blocked] = deque()
+        self._awaited: deque[_Awaited] = deque()
+        self._asleep = _locked()
+        """The committer's own thread sleeps on this lock; whoever has something for it unlocks it."""
         self._helper: threading.Thread | None = None
 
     def commit(self, commit: Commit) -> Outcome:
@@ -67,7 +84,7 @@ class Committer:
                 return self._apply((commit,))[0]
             finally:
                 self._hand_over()
-        ticket = _Ticket(commit, None)
+        ticket = _Blocked(commit)
         self._blocked.append(ticket)
         if not self._leading.acquire(blocking=False):
             self._await_turn(ticket)
@@ -86,17 +103,22 @@ class Committer:
         if self._closed:
             done(self._results([commit])[0])
             return
-        self._awaited.append(_Ticket(commit, done))
+        self._awaited.append(_Awaited(commit, done))
         if self._helper is None:
             self._helper = threading.Thread(target=self._help, name="holdfast-committer", daemon=True)
             self._helper.start()
-        self._called.release()
+        self._call_helper()
+
+    def _call_helper(self) -> None:
+        if self._asleep.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else was faster
+                self._asleep.release()
 
     def _help(self) -> None:
         """Lead for those who cannot: the loop of the committer's own thread."""
-        leading, called, awaited = self._leading, self._called, self._awaited
+        leading, asleep, awaited = self._leading, self._asleep, self._awaited
         while not self._closed or awaited:
-            called.acquire()
+            asleep.acquire()
             if not awaited:
                 continue
             leading.acquire()
@@ -106,7 +128,7 @@ class Committer:
             finally:
                 self._hand_over()
 
-    def _await_turn(self, ticket: _Ticket) -> None:
+    def _await_turn(self, ticket: _Blocked) -> None:
         """Wait for the result, or for the lead. A caller that left now would take the lead with it, so it stays."""
         stopped: BaseException | None = None
         while True:
@@ -120,14 +142,16 @@ class Committer:
                 self._hand_over(ticket)
             raise stopped
 
-    def _batch(self) -> list[_Ticket]:
-        batch: list[_Ticket] = []
-        for queue in (self._blocked, self._awaited):
-            while queue and len(batch) < BATCH_MAX:
-                batch.append(queue.popleft())
+    def _batch(self) -> list[_Blocked | _Awaited]:
+        batch: list[_Blocked | _Awaited] = []
+        blocked, awaited = self._blocked, self._awaited
+        while blocked and len(batch) < BATCH_MAX:
+            batch.append(blocked.popleft())
+        while awaited and len(batch) < BATCH_MAX:
+            batch.append(awaited.popleft())
         return batch
 
-    def _carry_out(self, batch: list[_Ticket]) -> None:
+    def _carry_out(self, batch: list[_Blocked | _Awaited]) -> None:
         try:
             self._finish(batch, self._results([ticket.commit for ticket in batch]))
         except BaseException as error:  # the leader is being stopped, and nobody may wait for ever
@@ -148,15 +172,15 @@ class Committer:
         # What was wrong with one commit must not fail the others.
         return [result for commit in commits for result in self._results([commit])]
 
-    def _finish(self, batch: list[_Ticket], results: Sequence[Result]) -> None:
+    def _finish(self, batch: list[_Blocked | _Awaited], results: Sequence[Result]) -> None:
         for ticket, result in zip(batch, results, strict=False):
             ticket.result = result
-            if ticket.done is not None:
+            if isinstance(ticket, _Awaited):
                 ticket.done(result)
             else:
                 ticket.ready.release()
 
-    def _hand_over(self, leaving: _Ticket | None = None) -> None:
+    def _hand_over(self, leaving: _Blocked | None = None) -> None:
         """Stop leading, and make sure that somebody leads if anything waits."""
         if leaving is not None:
             self._carry_out(self._batch())  # the one who leaves is first in line
@@ -166,7 +190,7 @@ class Committer:
                 return
             self._leading.release()
             if self._awaited:
-                self._called.release()
+                self._call_helper()
             # Somebody may have come after the look at the queue and before the release, and is waiting now.
             if not self._blocked or not self._leading.acquire(blocking=False):
                 return

@@ -23,11 +23,13 @@ SealedRow = TypeVar("SealedRow", bound=Any)
 
 _encode = msgspec.msgpack.Encoder().encode
 _replace = msgspec.structs.replace
+_set = msgspec.structs.force_setattr
 
 
 def sealed(row: SealedRow, incarnation: bytes) -> SealedRow:
-    """`row`, whose seal is 0, with its seal."""
-    return _replace(row, seal=crc32(_encode(row), crc32(incarnation)))
+    """Put the seal on a row that was only just made: its seal is 0, and nobody else has it yet."""
+    _set(row, "seal", crc32(_encode(row), crc32(incarnation)))
+    return row
 
 
 def check_seal(row: SealedRow, incarnation: bytes, place: str) -> SealedRow:

@@ -24,7 +24,7 @@ _HASH_BYTES = 128
 class Known:
     """What is known of a run from its last save or load. Only a hint: commits are guarded by the epoch it is of."""
 
-    __slots__ = ("epoch", "hashes", "incarnation", "memos", "sizes")
+    __slots__ = ("bytes", "epoch", "hashes", "incarnation", "memos", "sizes")
 
     def __init__(self, row: RunRow) -> None:
         self.incarnation = row.incarnation
@@ -32,10 +32,8 @@ class Known:
         self.hashes: set[bytes] = set()
         self.memos: dict[str, Memo | None] = {}
         self.sizes: dict[str, int] = {}
-
-    def size(self) -> int:
+        self.bytes = 0
         """About how many bytes this takes."""
-        return sum(self.sizes.values()) + _HASH_BYTES * len(self.hashes)
 
 
 class Memory:
@@ -52,22 +50,23 @@ class Memory:
     def forget(self, run_id: str) -> None:
         with self._lock:
             known = self._runs.pop(run_id, None)
-            self._size -= known.size() if known else 0
+            self._size -= known.bytes if known else 0
 
     def note(self, row: RunRow, hashes: Iterable[bytes], lane: str = "", encoded: Encoded | None = None) -> None:
         """Remember that these chunks are stored and, for a save, what the state became."""
         with self._lock:
             known = self._runs.pop(row.run_id, None)
-            self._size -= known.size() if known else 0
+            self._size -= known.bytes if known else 0
             if known is None or known.incarnation != row.incarnation or known.epoch != row.gc_epoch:
                 known = Known(row)
             self._runs[row.run_id] = known
             known.hashes.update(hashes)
             if encoded is not None:
                 known.memos[lane], known.sizes[lane] = encoded.memo, encoded.size
-            self._size += known.size()
+            known.bytes = sum(known.sizes.values()) + _HASH_BYTES * len(known.hashes)
+            self._size += known.bytes
             while self._size > MEMO_BYTES_MAX and len(self._runs) > 1:
-                self._size -= self._runs.popitem(last=False)[1].size()
+                self._size -= self._runs.popitem(last=False)[1].bytes
 
 
 class Core:

@@ -7,6 +7,7 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Commit, NewCheckpoint, NewEntry, Refused
 from holdfast.model.rows import CheckpointRow, EntryRow, LaneRow
 from holdfast.store.decide.draft import Draft
+from holdfast.store.seal import sealed
 
 
 def append_entries(draft: Draft, entries: tuple[NewEntry, ...]) -> None:
@@ -46,6 +47,8 @@ def _note(draft: Draft, row: CheckpointRow) -> None:
 
 def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Refused | None:
     """Number the checkpoints and move the heads of their lanes."""
+    if len(checkpoints) == 1 and not checkpoints[0].checkpoint_id and not checkpoints[0].lane:
+        return _add_one(draft, checkpoints[0])
     run, serial = draft.run, draft.run.serial
     heads: dict[str, LaneRow] = {}
     kept: list[CheckpointRow] = []
@@ -77,6 +80,25 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
         draft.replaced = replaced
         draft.changes["rewrites"] = run.rewrites + len(replaced)
     _move_heads(draft, heads)
+    return None
+
+
+def _add_one(draft: Draft, new: NewCheckpoint) -> Refused | None:
+    """What most commits do: one checkpoint on the default lane, with an id of the store's own."""
+    run, changes = draft.run, draft.changes
+    covers = draft.position if new.covers is None else new.covers
+    if covers > draft.position:
+        return Refused(why.COVERS, run, f"{covers} {draft.position}")
+    number, step = run.serial + 1, run.step + 1 if new.step is None else new.step
+    name = own_checkpoint_id(number, draft.commit.commit_id)
+    row = CheckpointRow(
+        number, "", name, False, new.parent_id or run.head_id or None, step, new.next_node, covers,
+        new.status or draft.now("status"), new.metadata or b"", new.created_us or draft.now_us, new.root,
+    )  # fmt: skip
+    draft.checkpoints = (sealed(row, run.incarnation),)
+    draft.numbers, draft.checkpoint_id, draft.covers, draft.step = (number,), name, covers, step
+    changes["serial"] = changes["head"] = number
+    changes["head_id"], changes["step"] = name, step
     return None
 
 

@@ -188,13 +188,4 @@ def sync_directory(path: str) -> None:
         raise StorageFailed(f"the directory of {path} cannot be synced: {error}") from error
 
 
-def free_bytes(path: str) -> int:
-    """Free space where the file lies."""
-    try:
-        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
-    except OSError as error:
-        raise StorageFailed(f"the free space around {path} cannot be read: {error}") from error
-    return found.f_bavail * found.f_frsize
-
-
-__all__ = ["Opener", "StorageError", "free_bytes", "roll_back", "sync_directory", "transaction"]
+__all__ = ["Opener", "StorageError", "roll_back", "sync_directory", "transaction"]

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import apsw
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, StorageFailed, StorageFull, StoreClosed
+from holdfast.errors import HoldfastError, StorageFailed, StoreClosed
 from holdfast.forking import watch_restless
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
@@ -27,8 +27,9 @@ from holdfast.store.decide import is_live
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.seal import next_epoch
 from holdfast.store.sql.statements import statements
-from holdfast.store.sqlite.connection import Opener, free_bytes, transaction
+from holdfast.store.sqlite.connection import Opener, transaction
 from holdfast.store.sqlite.reads import SqliteReads, family_rows, roots_after
+from holdfast.store.sqlite.room import Room
 from holdfast.store.sqlite.rows import built, checkpoint_row, effect_row, first, key_of, last_key
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.writer import Unclear, Writer
@@ -37,8 +38,6 @@ from holdfast.store.tags import read_metadata, tag
 Result = TypeVar("Result")
 
 _SWEEP_BATCH: Final = 2_000
-_COMMIT_BYTES: Final = 8192
-"""About what a small commit takes on disk, for the guess when to look at the free space again."""
 _REST_S: Final = 10.0
 """How long a fork waits for others to leave SQLite."""
 _abandoned: list[object] = []
@@ -77,11 +76,10 @@ class SqliteStore(SqliteReads):
         self.url = f"sqlite:{path}"
         self.path = os.path.abspath(path)
         self._clock = clock
-        self._reserve_bytes = reserve_bytes
+        self._room = Room(self.path, reserve_bytes) if reserve_bytes else None
         self._opener = Opener(self.path, timeout_s, vfs)
         self._closed = ""
         self._at_rest = True
-        self._unchecked_bytes = reserve_bytes
         self._reset()
         watch_restless(self)
         with self._writing as writer:
@@ -97,13 +95,21 @@ class SqliteStore(SqliteReads):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
-        if self._reserve_bytes:
-            self._check_room(commits)
-        with self._writing as writer:
+        if self._room is not None:
+            self._room.check(commits, self._reusable_bytes)
+        with self._lock:
             try:
-                return writer.commit(commits)
+                return (self._writer or self.open_writer()).commit(commits)
             except Unclear as unclear:
                 return self._settled(unclear)
+            except apsw.Error as error:
+                raise self.failed(error) from error
+
+    def _reusable_bytes(self) -> int:
+        """What prune and delete have freed inside the file."""
+        with self._writing as writer:
+            pages: int = writer.connection.pragma("freelist_count")
+            return pages * int(writer.connection.pragma("page_size"))
 
     def _settled(self, unclear: Unclear) -> list[Outcome]:
         """After COMMIT failed: never trust that handle again; open the file anew, and make sure of one or the other.
@@ -290,23 +296,6 @@ class SqliteStore(SqliteReads):
                 with contextlib.suppress(apsw.Error):
                     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     connection.close(True)
-
-    def _check_room(self, commits: Sequence[Commit]) -> None:
-        """Refuse to add to a disk that is nearly full, so that prune still has room to work. Looks now and then."""
-        for commit in commits:
-            self._unchecked_bytes += _COMMIT_BYTES
-            for chunk in commit.chunks:
-                self._unchecked_bytes += len(chunk.body)
-        if self._unchecked_bytes <= self._reserve_bytes // 16:
-            return
-        free = free_bytes(self.path)
-        if free >= self._reserve_bytes:
-            self._unchecked_bytes = 0
-        elif any(c.checkpoints or c.entries or c.attachments or c.effects or c.create for c in commits):
-            raise StorageFull(
-                f"{self.path}: {free} bytes are free and {self._reserve_bytes} are kept in reserve for prune; "
-                "free some space, prune, or open the store with a smaller reserve_bytes"
-            )
 
     def close(self) -> None:
         with self._lock:

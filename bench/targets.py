@@ -1,0 +1,93 @@
+"""The targets, and whether they were met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import ormsgpack
+
+from bench.data import message
+from bench.results import Result, Spread
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on one number of a workload."""
+
+    workload: str
+    what: str
+    value: Callable[[Result], Spread | None]
+    bound: float
+    most: bool = False
+    """Whether the bound is the most there may be; else it is the least."""
+    stretch: float | None = None
+    beyond: bool = False
+    """Whether nobody asked for it, and it is only there to be fair."""
+
+    def verdict(self, found: Spread) -> str:
+        """Met, or missed by how much."""
+        if self.beyond:
+            return "no target: " + ("reached" if self._within(found.median, self.bound) else "not reached")
+        if self._within(found.median, self.bound):
+            if self.stretch is None:
+                return "met"
+            reached = self._within(found.median, self.stretch)
+            return (
+                "met, stretch too"
+                if reached
+                else f"met; stretch {self.stretch:g} missed by {self._gap(self.stretch, found)}"
+            )
+        return f"MISSED by {self._gap(self.bound, found)}"
+
+    def _within(self, value: float, bound: float) -> bool:
+        return value <= bound if self.most else value >= bound
+
+    def _gap(self, bound: float, found: Spread) -> str:
+        return f"{abs(found.median - bound) / bound:.0%}"
+
+
+def _part(system: str, of: str, number: str = "us") -> Callable[[Result], Spread | None]:
+    return lambda result: result.part(system, of, number)
+
+
+def _times(number: str, of: str) -> Callable[[Result], Spread | None]:
+    return lambda result: result.times("holdfast", number, of)
+
+
+def _growth(result: Result) -> Spread | None:
+    return result.spread("holdfast", "growth")
+
+
+def _bytes_kept(result: Result) -> Spread | None:
+    found = result.spread("holdfast", "bytes")
+    return found and Spread(*(value / raw_bytes(result.plan.total) for value in found))
+
+
+def raw_bytes(turns: int) -> int:
+    """The bytes of so many messages, packed one by one."""
+    return sum(len(ormsgpack.packb(message(number))) for number in range(turns))
+
+
+TARGETS: Final = (
+    Target("save", "of the floor's speed", _part("holdfast", "floor apsw"), 0.7, stretch=0.85),
+    Target("save_tmpfs", "of LangGraph's speed", _part("holdfast", "langgraph"), 1.0),
+    Target("save_tmpfs", "of LangGraph's put alone", _part("holdfast", "langgraph put only"), 1.0, beyond=True),
+    Target("turns", "of the floor's speed", _part("holdfast", "floor append"), 0.5),
+    Target("turns", "last tenth of the saves, times the first", _growth, 2.0, most=True),
+    Target("turns", "bytes kept, times the raw messages", _bytes_kept, 1.5, most=True, stretch=1.0),
+    Target("load", "latest, times the floor", _times("latest_us", "floor blob"), 4.0, most=True),
+    Target("load", "latest, times LangGraph", _times("latest_us", "langgraph"), 1.0, most=True),
+    Target("load", "halfway, times the floor", _times("halfway_us", "floor blob"), 4.0, most=True),
+    Target("load", "halfway, times LangGraph", _times("halfway_us", "langgraph"), 1.0, most=True),
+    Target("load", "history, times the floor", _times("history_us", "floor blob"), 20.0, most=True),
+    Target("concurrent", "threads, of their floor", _part("holdfast threads", "floor threads"), 0.4, stretch=0.5),
+    Target("concurrent", "tasks, of their floor", _part("holdfast tasks", "floor tasks"), 0.4, stretch=0.5),
+    Target("concurrent", "tasks, of the threads' floor", _part("holdfast tasks", "floor threads"), 0.4, stretch=0.5),
+)  # fmt: skip
+
+
+def judged(results: Mapping[str, Result]) -> list[tuple[Target, Spread | None]]:
+    """Each target of the workloads that were run, with what was found."""
+    return [(target, target.value(results[target.workload])) for target in TARGETS if target.workload in results]

@@ -1,0 +1,111 @@
+"""The whole campaign: `python -m tests.torture KILLS=2000 CUTS=100000 …`, every argument optional.
+
+    KILLS      processes killed                       SYNCS   syncs that fail, each followed by cuts
+    CUTS       distinct images after a power cut      FULL    disks filled
+    FAULTS     failing calls, 0 means every one       FORKS   trials with a fork
+    CLAIM_S    seconds of contended claims            SEED    makes it repeatable
+    WRITERS_S  seconds of eight writing processes     ONLY    names of harnesses, with commas between
+    RACES      races of prune and fork with writers   MACHINE random sequences of verbs, against a model
+
+Prints one line of figures for each harness and exits with 1 if anything is wrong or a mutant survives.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from typing import Final
+
+from tests.torture.alone import ROOT
+from tests.torture.campaign import HARNESSES, Harness
+
+_AMOUNTS: Final[dict[str, tuple[str, float]]] = {
+    "KILLS": ("kills", 2000),
+    "CUTS": ("cuts", 100_000),
+    "SYNCS": ("syncs", 130),
+    "FAULTS": ("faults", 0),
+    "FULL": ("full", 30),
+    "CLAIM_S": ("claims", 60),
+    "WRITERS_S": ("writers", 60),
+    "FORKS": ("forks", 90),
+    "RACES": ("races", 200),
+}
+
+
+_MACHINE: Final = 1000
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the arguments ask for."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    unknown = given.keys() - {*_AMOUNTS, "SEED", "ONLY", "MACHINE"}
+    only = given.get("ONLY", "").split(",") if given.get("ONLY") else [*HARNESSES, "machine"]
+    unknown |= set(only) - {*HARNESSES, "machine"}
+    if unknown:
+        print(__doc__, "\nThere is no", ", ".join(sorted(unknown)))
+        return 2
+    seed = int(given.get("SEED") or random.SystemRandom().randrange(1_000_000))
+    amounts = {name: float(given.get(key) or amount) for key, (name, amount) in _AMOUNTS.items()}
+    print(f"seed {seed}", flush=True)
+    wrong = 0
+    for name in only:
+        if name == "machine":
+            wrong += _machine(int(given.get("MACHINE") or _MACHINE), seed)
+        else:
+            wrong += _run(HARNESSES[name], amounts[name], seed)
+    print("all is well" if not wrong else f"{wrong} harnesses found something wrong", f"(seed {seed})", flush=True)
+    return 1 if wrong else 0
+
+
+def _run(harness: Harness, amount: float, seed: int) -> bool:
+    """Run a harness and its mutants; whether anything is wrong."""
+    _progress(f"{harness.name} …")
+    start = time.monotonic()
+    whole = int(amount) if amount == int(amount) else amount
+    figures = harness.run(whole, seed, timeout_s=24 * 3600)
+    survivors = []
+    for mutant in harness.mutants:
+        _progress(f"{harness.name} against {mutant} …")
+        caught, _found = harness.catches(mutant, seed)
+        if not caught:
+            survivors.append(mutant)
+    count = len(harness.mutants)
+    _progress("")
+    print(
+        f"{figures.line()}, mutants caught {count - len(survivors)}/{count}, {time.monotonic() - start:.0f} s",
+        flush=True,
+    )
+    for problem in figures.problems:
+        print(f"    {problem}")
+    for mutant in survivors:
+        print(f"    the mutant {mutant} was not caught")
+    return bool(figures.problem_count or survivors)
+
+
+def _machine(examples: int, seed: int) -> bool:
+    """Run `tests/test_machine.py` with so many random sequences on each store; whether it found anything."""
+    _progress("machine …")
+    start = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", f"--hypothesis-seed={seed}", "tests/test_machine.py"]
+    environment = {**os.environ, "HOLDFAST_MACHINE_EXAMPLES": str(examples)}
+    more = ["-o", "timeout=0"]
+    ran = subprocess.run([*command, *more], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    _progress("")
+    outcome = "differences from the model " + ("0" if ran.returncode == 0 else "found")
+    print(f"{'machine':<28} sequences {examples:,} on each store, {outcome}, {time.monotonic() - start:.0f} s")
+    if ran.returncode:
+        print(ran.stdout[-4000:])
+    return ran.returncode != 0
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
