@@ -2,5 +2,5 @@
 
 Each harness is a module with `run(…, seed, mutant=None) -> Figures` and `MUTANTS`: the deliberately broken variants it
 must catch, each with the problems by which it is to be caught, because any other problem would be a coincidence.
-`python -m tests.torture` runs them all; `README.md` says what each one proves.
+`python -m tests.torture` runs them all; each module begins with what it proves.
 """
