@@ -38,6 +38,9 @@ VALUE_BYTES_MAX: Final = 16 * MIB
 ENTRIES_PER_COMMIT_MAX: Final = 10_000
 """Journal entries in one append."""
 
+CLAIMS_PER_COMMIT_MAX: Final = 1_000
+"""Ready runs claimed at once."""
+
 RUNS_PAGE_MAX: Final = 1_000
 """Runs in one page of a list."""
 

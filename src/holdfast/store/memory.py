@@ -193,10 +193,14 @@ class MemoryStore(StorePort):
                 if run.row.status == READY and (not workflows or run.row.workflow in workflows)
             ]
             ready.sort(key=lambda row: (row.ready_us, row.run))
-            outcomes = [
-                self._commit(Commit(row.run_id, commit_id, take=take)) for row, take in zip(ready, takes, strict=False)
-            ]
-            return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
+            claimed: list[RunRow] = []
+            for row in ready:
+                if len(claimed) == len(takes):
+                    break
+                outcome = self._commit(Commit(row.run_id, commit_id, take=takes[len(claimed)]))
+                if isinstance(outcome, Committed):
+                    claimed.append(outcome.run)
+            return claimed
 
     def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
         with self._open():

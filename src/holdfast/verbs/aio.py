@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
@@ -235,6 +235,13 @@ class AsyncStore:
     async def claim(self, run_id: str, owner: str, lease: float = 30.0) -> AsyncClaim | None:
         """Take the exclusive right to move a run on, for `lease` seconds; None if somebody holds it or it has ended."""
         plan = holding.take_claim(self._place, self._claim, run_id, owner, lease)
+        return await self._waiter.run(plan)
+
+    async def claim_ready(
+        self, owner: str, limit: int = 1, lease: float = 30.0, workflows: Iterable[str] = ()
+    ) -> list[AsyncClaim]:
+        """Take up to `limit` runs that are ready, longest ready first; see `Store.claim_ready`."""
+        plan = holding.take_ready(self._place, self._claim, owner, limit, lease, workflows)
         return await self._waiter.run(plan)
 
     def _claim(self, place: Place, row: Any, lease: float) -> AsyncClaim:

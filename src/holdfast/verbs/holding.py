@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from holdfast.clock import US
 from holdfast.errors import InvalidInput
 from holdfast.ids import check_id
-from holdfast.limits import LEASE_S_MAX, LEASE_S_MIN
+from holdfast.limits import CLAIMS_PER_COMMIT_MAX, LEASE_S_MAX, LEASE_S_MIN
 from holdfast.model import commit as why
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, Refused, Take
 from holdfast.model.rows import RunRow
@@ -43,6 +43,29 @@ def take_claim(
     row = committed(place, commit, outcome).run
     holder = Holder(owner, row.incarnation, row.fence, take.nonce)
     return make(Place(place.core, holder), row, float(lease))
+
+
+def take_ready(
+    place: Place,
+    make: Callable[[Place, RunRow, float], Held],
+    owner: str,
+    limit: int,
+    lease: float,
+    workflows: Iterable[str],
+) -> Plan[list[Held]]:
+    """Take the claims of runs that are ready, longest ready first."""
+    check_id("owner", owner)
+    if type(limit) is not int or not 0 < limit <= CLAIMS_PER_COMMIT_MAX:
+        raise InvalidInput(f"limit must be 1 to {CLAIMS_PER_COMMIT_MAX}, not {limit!r}")
+    if isinstance(workflows, str):
+        raise InvalidInput(f"workflows is a list of names; write [{workflows!r}]")
+    names = tuple(check_id("workflow", name) for name in workflows)
+    port, token, lease_us = place.core.port, place.core.ids.token, lease_us_of(lease)
+    takes = [Take(owner, token(16), lease_us) for _ in range(limit)]
+    rows: list[RunRow] = yield lambda: port.claim_ready(takes, names, token(8))
+    return [
+        make(Place(place.core, Holder(owner, row.incarnation, row.fence, row.nonce)), row, float(lease)) for row in rows
+    ]
 
 
 def renew_claim(place: Place, run_id: str, lease: float) -> Plan[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -149,6 +149,20 @@ class Store:
         """
         forbid_in_loop("claim")
         return run_plan(self._place, holding.take_claim(self._place, Claim, run_id, owner, lease))
+
+    def claim_ready(
+        self, owner: str, limit: int = 1, lease: float = 30.0, workflows: Iterable[str] = ()
+    ) -> list[Claim]:
+        """Take up to `limit` runs that are ready, longest ready first, all in one change: what a worker does.
+
+        Only runs of these workflows, if any are named. Runs that somebody holds are passed over.
+
+        Example:
+            claims = store.claim_ready("w1", limit=10, workflows=["triage"])
+        """
+        forbid_in_loop("claim_ready")
+        plan = holding.take_ready(self._place, Claim, owner, limit, lease, workflows)
+        return run_plan(self._place, plan)
 
     def close(self) -> None:
         """Give back files and threads. Closing twice is no mistake."""

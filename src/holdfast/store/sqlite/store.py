@@ -145,16 +145,26 @@ class SqliteStore(SqliteReads):
 
     def claim_ready(self, takes: Sequence[Take], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
         with self._changing() as writer:
-            execute, sql = writer.connection.execute, statements()
-            if workflows:
-                found = execute(sql["runs_ready_of_workflows"], (json.dumps(workflows), len(takes))).fetchall()
-            else:
-                found = execute(sql["runs_ready"], (len(takes),)).fetchall()
-            ready = [built(RunRow, row) for row in found]
-            outcomes = [
-                writer.one(Commit(row.run_id, commit_id, take=take)) for row, take in zip(ready, takes, strict=False)
-            ]
-            return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
+            claimed: list[RunRow] = []
+            passed: set[int] = set()
+            while len(claimed) < len(takes):
+                found = self._ready(writer.connection, workflows, len(takes) - len(claimed) + len(passed))
+                ready = [row for row in found if row.run not in passed]
+                if not ready:
+                    break
+                for row in ready:
+                    outcome = writer.one(Commit(row.run_id, commit_id, take=takes[len(claimed)]))
+                    if isinstance(outcome, Committed):
+                        claimed.append(outcome.run)
+                    else:  # held, or damaged: it must not stop the others
+                        passed.add(row.run)
+            return claimed
+
+    def _ready(self, connection: apsw.Connection, workflows: tuple[str, ...], limit: int) -> list[RunRow]:
+        if workflows:
+            sql, values = statements()["runs_ready_of_workflows"], (json.dumps(workflows), limit)
+            return [built(RunRow, row) for row in connection.execute(sql, values).fetchall()]
+        return [built(RunRow, row) for row in connection.execute(statements()["runs_ready"], (limit,)).fetchall()]
 
     def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
         with self._changing() as writer:

@@ -240,3 +240,37 @@ class ClaimingContract(ContractBase):
         assert port.claim_ready(takes, (), b"commit-5") == []
         assert self.store.recover_expired() == 5
         assert len(port.claim_ready(takes, (), b"commit-6")) == 2
+
+    def test_a_ready_run_that_is_still_held_does_not_stop_the_queue(self) -> None:
+        self.store.save("first", 1)
+        self.clock.advance(1)
+        self.store.save("second", 1)
+        held = self.claimed("first", lease=10)
+        held.save(2, status="ready")
+        assert [claim.run_id for claim in self.store.claim_ready("w2", limit=1)] == ["second"]
+        assert self.store.claim_ready("w2", limit=1) == []
+        held.release()
+        assert [claim.run_id for claim in self.store.claim_ready("w2")] == ["first"]
+
+    def test_ready_runs_are_claimed_in_batches(self) -> None:
+        for i in range(5):
+            self.store.save(f"r{i}", i, workflow="odd" if i % 2 else "even")
+            self.clock.advance(1)
+        odd = self.store.claim_ready("w1", limit=10, workflows=["odd"])
+        assert [claim.run_id for claim in odd] == ["r1", "r3"]
+        others = self.store.claim_ready("w2", limit=2, lease=5)
+        assert [claim.run_id for claim in others] == ["r0", "r2"]
+        for claim in (*odd, *others):
+            claim.save("moved on")
+            claim.complete()
+        assert {claim.fence for claim in (*odd, *others)} == {1}
+        assert [run.run_id for run in self.store.runs(status="ready")] == ["r4"]
+
+    def test_wrong_batches_are_refused(self) -> None:
+        for limit in (0, -1, 1.5, True, 10_001):
+            with raises(InvalidInput):
+                self.store.claim_ready("w1", limit=limit)  # type: ignore[arg-type]
+        with raises(InvalidInput):
+            self.store.claim_ready("w1", workflows="odd")
+        with raises(InvalidId):
+            self.store.claim_ready("")
