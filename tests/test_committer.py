@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -165,10 +168,13 @@ class SlyLock:
         self._lock = threading.Lock()
         self.before_release: list[Callable[[], None]] = []
 
-    def acquire(self, blocking: bool = True) -> bool:
-        return self._lock.acquire(blocking)
+    def locked(self) -> bool:
+        return self._lock.locked()
 
-    def release(self) -> None:
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
         while self.before_release:
             self.before_release.pop()()
         self._lock.release()
@@ -233,3 +239,58 @@ def test_a_forked_process_starts_with_nobody_waiting() -> None:
     applied.gate.set()
     for thread in threads:
         thread.join(30)
+
+
+def test_whose_commit_was_carried_out_before_it_could_lead_does_not_keep_the_lead() -> None:
+    """The scheduler may take a thread away between queueing up and looking whether somebody leads."""
+    applied = Applied()
+    committer = Committer(applied)
+    queued, go_on = threading.Event(), threading.Event()
+
+    class Queue(deque[Any]):
+        def append(self, ticket: Any) -> None:
+            super().append(ticket)
+            if ticket.commit.run_id == "late":
+                queued.set()
+                assert go_on.wait(30)
+
+    committer._blocked = Queue()
+    applied.gate.clear()
+    threads = in_threads(1, lambda _: committer.commit(commit("first")))
+    assert applied.entered.wait(30)
+    threads += in_threads(1, lambda _: committer.commit(commit("second")))
+    wait_until(lambda: len(committer._blocked) == 1)
+    threads += in_threads(1, lambda _: committer.commit(commit("late")))
+    assert queued.wait(30)
+    applied.gate.set()
+    wait_until(lambda: len(applied.batches) == 2 and not committer._leading.locked())
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert committer.commit(commit("after")).checkpoint_id == "after"  # type: ignore[union-attr]
+    assert sorted(name for batch in applied.batches for name in batch) == ["after", "first", "late", "second"]
+
+
+def test_who_is_interrupted_while_waiting_leaves_at_once_and_nothing_of_it_is_done() -> None:
+    applied = Applied()
+    committer = Committer(applied)
+    applied.gate.clear()
+    leader = in_threads(1, lambda _: committer.commit(commit("first")))
+    assert applied.entered.wait(30)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt(_: int) -> None:
+        wait_until(lambda: len(committer._blocked) == 1)
+        threading.Event().wait(0.05)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupter = in_threads(1, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        committer.commit(commit("interrupted"))
+    applied.gate.set()
+    for thread in leader + interrupter:
+        thread.join(30)
+    assert committer.commit(commit("after")).checkpoint_id == "after"  # type: ignore[union-attr]
+    assert applied.batches == [["first"], ["after"]]

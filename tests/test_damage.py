@@ -163,6 +163,7 @@ def test_a_damaged_run_is_not_written_to_and_does_not_stop_the_others(path: str)
     ):
         with pytest.raises(DamagedData, match="run"):
             write()
+    assert [run.run_id for run in store.runs(damaged="skip")] == ["other"]
     store.save("other", 2)
     assert [claim.run_id for claim in store.claim_ready("w", limit=1, lease=0.001)] == ["other"]
     assert store.load("other", step=2) is not None
@@ -209,3 +210,31 @@ def test_a_damaged_file_is_reported(path: str) -> None:
     Path(path).write_bytes(content)
     with holdfast.open(f"sqlite:{path}") as damaged, contextlib.suppress(DamagedData):
         assert damaged.verify().problems
+
+
+def test_a_run_is_deleted_although_a_fork_of_it_is_damaged(path: str) -> None:
+    with holdfast.open(f"sqlite:{path}") as store:
+        store.save("run", conversation(40))
+        store.fork("run", "fork")
+        with raw(path) as connection:
+            connection.execute("UPDATE chunks SET body = CAST(X'00FF' AS BLOB)")
+        assert store.delete("fork") is True
+        assert store.delete("fork") is False
+
+
+@pytest.mark.parametrize(
+    ("damage", "write"),
+    [
+        ("UPDATE effects SET tool = 'other'", lambda store: store.mark_done("run", "pay")),
+        ("UPDATE checkpoints SET step = 9", lambda store: store.save("run", 1, checkpoint_id="c", replace=True)),
+    ],
+)
+def test_damage_gets_no_new_seal(path: str, damage: str, write: Any) -> None:
+    with holdfast.open(f"sqlite:{path}") as store:
+        store.save("run", 1, checkpoint_id="c")
+        store.mark_intent("run", "pay")
+        with raw(path) as connection:
+            connection.execute(damage)
+        with pytest.raises(DamagedData):
+            write(store)
+        assert len(store.verify().problems) == 1

@@ -169,8 +169,6 @@ def test_what_cannot_be_opened_is_said_and_not_taken_for_missing(tmp_path: Path)
         "sqlite:///runs.db",
         "memory",
         "memory:x",
-        "dir:x",
-        "postgresql://x",
         "file:x",
         None,
     ],

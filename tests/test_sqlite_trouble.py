@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Keep, StorageFailed, StorageFull
+from holdfast import Keep, StorageFailed, StorageFull, StoreClosed
+from holdfast.store.sqlite import connection as connections
 from holdfast.store.sqlite import room as rooms
+from holdfast.store.sqlite import store as stores
 from holdfast.store.sqlite.store import SqliteStore
 
 
@@ -189,3 +193,92 @@ def test_a_save_whose_sync_failed_is_settled_or_said_to_be_unknown(tmp_path: Pat
         assert found.state == 1 or "not known" in said
     assert store.save("run", 3).number >= 2
     store.close()
+
+
+def test_an_interrupt_at_any_moment_leaves_a_store_that_works(url: str) -> None:
+    """Ctrl-C in a notebook, or SIGALRM: the next save neither hangs nor finds a transaction open."""
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    chance = random.Random(7)
+    acknowledged = interrupted = 0
+    try:
+        with holdfast.open(url) as store, holdfast.open(url, timeout_s=2) as other:
+            store.save("run", 0)
+            while interrupted < 400:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
+                    store.save("run", acknowledged + 1)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    acknowledged += 1
+                except Interrupted:
+                    interrupted += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                if interrupted % 40 == 39:
+                    other.save("other", interrupted)
+            store.save("run", "after all")
+            assert len(list(store.history("run"))) >= acknowledged + 2
+            assert store.verify().problems == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_beside_a_long_read_leaves_the_parent_unlocked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_REST_S", 0.1)
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        port = store.port
+        assert isinstance(port, SqliteStore)
+        reading, go_on = threading.Event(), threading.Event()
+
+        def read(_: apsw.Connection) -> bool:
+            reading.set()
+            return go_on.wait(30)
+
+        reader = threading.Thread(target=lambda: port._read(read))
+        reader.start()
+        assert reading.wait(30)
+        child = os.fork()
+        if child == 0:
+            try:
+                store.save("run", 2)
+            except StoreClosed as error:
+                os._exit(0 if "spawn" in str(error) else 2)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        go_on.set()
+        reader.join(30)
+        writer = threading.Thread(target=lambda: store.save("run", 3), daemon=True)
+        writer.start()
+        writer.join(30)
+        assert not writer.is_alive()
+        loaded = store.load("run")
+        assert loaded is not None
+        assert loaded.state == 3
+
+
+def test_a_directory_whose_sync_failed_is_synced_by_the_next_who_opens(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def sync(path: str) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise StorageFailed("the directory cannot be synced")
+
+    monkeypatch.setattr(connections, "sync_directory", sync)
+    with pytest.raises(StorageFailed):
+        holdfast.open(url)
+    holdfast.open(url).close()
+    assert len(calls) == 2
+    holdfast.open(url).close()
+    assert len(calls) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import decimal
 import random
 from typing import Any
 
@@ -48,8 +49,24 @@ class Chunks:
 
 
 states = st.dictionaries(
-    text, values | st.lists(messages, max_size=120) | st.binary(min_size=1000, max_size=5000), max_size=6
+    text,
+    values
+    | st.lists(messages, max_size=120)
+    | st.dictionaries(text, messages, max_size=120)
+    | st.binary(min_size=1000, max_size=5000),
+    max_size=6,
 )
+
+
+def turned(value: Any, rnd: random.Random) -> Any:
+    """The same content in a container of another kind."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list):
+        return tuple(value) if rnd.random() < 0.5 else {f"k{i}": part for i, part in enumerate(value)}
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 def edited(state: Any, rnd: random.Random) -> Any:
@@ -69,8 +86,13 @@ def edited(state: Any, rnd: random.Random) -> Any:
     new: Any = rnd.choice([None, 7, 1.5, "text" * rnd.randrange(40), {"k": [1, (2,)]}, b"b" * rnd.randrange(3000), []])
     if isinstance(spot, dict):
         key = rnd.choice([*spot, "new"]) if spot else "new"
-        if rnd.random() < 0.3 and key in spot:
+        how = rnd.randrange(6)
+        if how == 0 and key in spot:
             del spot[key]
+        elif how == 1 and key in spot:
+            spot[key] = turned(spot[key], rnd)
+        elif how == 2 and key in spot:
+            spot["moved"] = spot.pop(key)
         else:
             spot[key] = new
     else:
@@ -80,8 +102,8 @@ def edited(state: Any, rnd: random.Random) -> Any:
             spot.insert(at, new)
         elif how == 1:
             del spot[at]
-        elif how == 2 and isinstance(spot[at], list):
-            spot[at] = tuple(spot[at])
+        elif how == 2:
+            spot[at] = turned(spot[at], rnd)
         else:
             spot[at] = new
     return state
@@ -98,6 +120,62 @@ def test_edited_states_come_back_exactly_whatever_was_saved_before(state: dict[s
         edited(state, rnd)
     for root, expected in saved:
         assert exactly(chunks.load(root)) == exactly(expected)
+
+
+_MANY = {f"k{i}": {"id": i, "text": f"x{i}" * 250} for i in range(400)}
+_WIDE = {f"k{i}": f"v{i}" * 2300 for i in range(40)}
+_LONG = [f"w{i}" * 2300 for i in range(45)]
+_IDS = [f"id-{i:06d}" for i in range(10_000)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (_MANY, list(_MANY.values())),
+        (list(_MANY.values()), _MANY),
+        (_WIDE, _LONG),
+        (_LONG, _WIDE),
+        (tuple(_IDS), set(_IDS)),
+        (set(_IDS), tuple(_IDS)),
+        (tuple(_IDS), _IDS),
+        (_IDS, tuple(_IDS)),
+        ("x" * 100_000, b"x" * 100_000),
+        (frozenset(_IDS), set(_IDS)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_container_that_becomes_one_of_another_kind_is_saved_as_it_is_now(old: Any, new: Any) -> None:
+    chunks = Chunks()
+    chunks.save({"items": old, "n": 1})
+    root, _ = chunks.save({"items": new, "n": 2})
+    assert root == encode({"items": new, "n": 2}).root
+    assert exactly(chunks.load(root)) == exactly({"items": new, "n": 2})
+
+
+def test_what_becomes_small_leaves_no_chunks_behind() -> None:
+    chunks = Chunks()
+    pad = "".join(map(str, range(1000)))
+    chunks.save({"pad": pad, "field": {"a": "A" * 1500, "b": "B" * 1500}})
+    small = {"pad": pad, "field": {"a": "".join(map(str, range(375))), "b": "small"}}
+    assert encode(small, chunks.memo, chunks.known).chunks.keys() <= encode(small).chunks.keys()
+
+
+@pytest.mark.parametrize(("old", "new"), [(-0.0, 0.0), (decimal.Decimal("1.0"), decimal.Decimal("1.00")), (1, True)])
+def test_a_diff_sees_what_only_looks_equal(old: Any, new: Any) -> None:
+    chunks = Chunks()
+    roots = [chunks.save({"x": value, "list": [value]})[0] for value in (old, new)]
+    assert [change.path for change in diff(roots[0], roots[1], chunks.fetch, "it")] == [("x",), ("list", 0)]
+
+
+def test_a_diff_shows_what_was_moved_and_never_what_stands_for_it() -> None:
+    chunks = Chunks()
+    moved = {f"k{i}": f"v{i}" * 60 for i in range(100)}
+    roots = [chunks.save(state)[0] for state in ({"a": moved}, {"b": moved}, {"a": {}, "b": moved})]
+    removed, added = diff(roots[0], roots[1], chunks.fetch, "it")
+    assert (removed.op, removed.path, removed.old) == ("remove", ("a",), moved)
+    assert (added.op, added.path, added.new) == ("add", ("b",), moved)
+    assert {change.path[0] for change in diff(roots[0], roots[2], chunks.fetch, "it")} == {"a", "b"}
+    assert all(len(str(key)) < 10 for change in diff(roots[0], roots[2], chunks.fetch, "it") for key in change.path)
 
 
 @settings(max_examples=40, deadline=None)
@@ -334,6 +412,24 @@ def test_a_compression_bomb_is_not_expanded() -> None:
     assert len(bomb) < 10_000
     with pytest.raises(DamagedData, match="expands"):
         body.plain(bomb, 1_000_000, "it")
+
+
+@pytest.mark.timeout(60)
+def test_a_bomb_of_empty_pieces_or_of_depth_is_not_followed() -> None:
+    def chain(length: int, links: int, plain: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+        bodies = {}
+        for _ in range(length):
+            name = rope.chunk_hash(plain)
+            bodies[name] = b"\x00" + plain
+            plain = rope.write([rope.link(name, 0, node=plain[:1] == b"\x02", pairs=False)] * links)
+        return plain, bodies
+
+    for length, links, first in ((60, 2, b"\x01"), (5000, 1, b"\x01\x01")):
+        root, bodies = chain(length, links, first)
+        chunks = Chunks()
+        chunks.bodies = bodies
+        with pytest.raises(DamagedData):
+            chunks.load(root)
 
 
 def test_a_repetition_bomb_is_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:

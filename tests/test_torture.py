@@ -53,6 +53,26 @@ def test_prune_and_fork_beside_writers_take_nothing_a_checkpoint_needs() -> None
     assert found_by("races", 8).counts["chunks_swept"] > 0
 
 
+def test_what_was_acknowledged_survives_a_power_cut_of_a_directory_at_any_file_operation() -> None:
+    assert found_by("dir_crashes", 400).counts["images"] >= 400
+
+
+def test_a_sync_of_a_directory_that_failed_is_never_built_upon() -> None:
+    assert found_by("dir_syncs", 6).counts["failing_syncs"] == 6
+
+
+def test_every_failing_call_of_a_directory_is_a_clear_error_and_a_full_disk_leaves_room_for_prune() -> None:
+    figures = found_by("dir_faults", 120)
+    assert figures.counts["hits"] > 0
+    assert figures.counts["disks_filled"] == 4
+
+
+def test_nothing_is_lost_or_done_twice_while_postgresql_crashes_and_connections_are_cut() -> None:
+    figures = found_by("pg_chaos", 3)
+    assert figures.counts["crashes"] > 0
+    assert figures.counts["acknowledged"] > 0
+
+
 @pytest.mark.parametrize(
     ("harness", "mutant"), [(name, mutant) for name, harness in HARNESSES.items() for mutant in harness.mutants]
 )

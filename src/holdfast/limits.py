@@ -23,6 +23,9 @@ DEPTH_MAX: Final = 250
 """How deep containers may surely lie in one another. The encoder refuses at about this depth, a large state cut into
 pieces at twice it at the latest; the decoder takes 1,000."""
 
+LEVELS_MAX: Final = 4_000
+"""How deep chunks may link to chunks before a reader takes them for a trap."""
+
 NESTING_MAX: Final = 30
 """How many tuples and sets may lie in one another."""
 
@@ -30,7 +33,10 @@ INT_BYTES_MAX: Final = 4 * KIB
 """A big integer, as bytes: about 9,800 decimal digits."""
 
 METADATA_BYTES_MAX: Final = 16 * KIB
-"""Metadata of a run or a checkpoint, encoded."""
+"""Metadata given at once, or of a checkpoint, encoded."""
+
+RUN_METADATA_BYTES_MAX: Final = 64 * KIB
+"""Metadata of a run, merged from all that was given, encoded."""
 
 VALUE_BYTES_MAX: Final = 16 * MIB
 """One journal entry, effect result, inbox item or gate, encoded and uncompressed."""
@@ -46,6 +52,9 @@ RUNS_PAGE_MAX: Final = 1_000
 
 NUMBER_MAX: Final = 2**32 - 1
 """Checkpoints, journal positions, effects and inbox items of one run are each numbered up to this."""
+
+STEP_MAX: Final = 2**53
+"""The largest step a caller may give: a whole number everywhere, with room to count on."""
 
 LEASE_S_MIN: Final = 0.001
 LEASE_S_MAX: Final = 7 * 24 * 3600.0

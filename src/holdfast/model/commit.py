@@ -87,6 +87,10 @@ class NewEffect(Part, frozen=True):
     target: str | None = None
     reversible: bool = False
     body: bytes = b""
+    created_us: int | None = None
+    after_checkpoint: int | None = None
+    after_position: int | None = None
+    """When and after what it was recorded; only set by copies, which keep that."""
 
 
 class NewAttachment(Part, frozen=True):
@@ -97,6 +101,8 @@ class NewAttachment(Part, frozen=True):
     root: bytes
     lane: str = ""
     replace: bool = False
+    created_us: int | None = None
+    """Only set by copies, which keep their dates."""
 
 
 class NewGate(Part, frozen=True):

@@ -92,7 +92,7 @@ class RunInfo(View, frozen=True, kw_only=True):
 
 
 class RunList(list[RunInfo]):
-    """A page of runs. `cursor` goes on behind it and is None on the last page."""
+    """A page of runs. `cursor` goes on behind it; None if there is certainly nothing more."""
 
     def __init__(self, runs: list[RunInfo], cursor: str | None) -> None:
         super().__init__(runs)

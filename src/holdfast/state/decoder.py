@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.errors import DamagedData
-from holdfast.limits import STATE_READ_BYTES_MAX
+from holdfast.limits import LEVELS_MAX, STATE_READ_BYTES_MAX
 from holdfast.state import body, rope
 from holdfast.state.rope import Link, Segment
 from holdfast.state.values import unpack
+
+_PIECE_BYTES = 32
+"""What a piece counts beside its bytes, because many tiny ones are work, too. A state's pieces have 100 bytes or more
+on average, and readers have twice the room of writers."""
 
 Fetch = Callable[[list[bytes]], Mapping[bytes, bytes]]
 """Gives the stored bodies of chunks by hash; a chunk that is not there is left out."""
@@ -30,7 +34,25 @@ def decode(root: bytes, fetch: Fetch, place: str) -> tuple[Any, Iterable[bytes]]
 def joined(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str) -> bytes:
     """The bytes of a rope all of whose chunks were gathered."""
     parts: list[bytes] = []
-    _join(segments, chunks, parts, [STATE_READ_BYTES_MAX], place)
+    room = STATE_READ_BYTES_MAX
+    stack = [iter(segments)]
+    while stack:
+        segment = next(stack[-1], None)
+        if segment is None:
+            stack.pop()
+            continue
+        if type(segment) is bytes:
+            piece = segment
+        else:
+            assert isinstance(segment, Link)
+            plain = chunks[segment.hash]
+            piece = b"" if segment.node else plain[1:]
+            if segment.node:
+                stack.append(iter(rope.read(plain, place)))
+        room -= len(piece) + _PIECE_BYTES
+        if room < 0:
+            raise DamagedData(place, f"it expands to more than {STATE_READ_BYTES_MAX} bytes")
+        parts.append(piece)
     return b"".join(parts)
 
 
@@ -40,7 +62,11 @@ def gather(
     """All chunks the segments lead to, plain and checked, level by level. `enter` may leave some links unfollowed."""
     chunks: dict[bytes, bytes] = {}
     wanted = _followed(segments, enter)
+    levels = 0
     while wanted:
+        levels += 1
+        if levels > LEVELS_MAX:
+            raise DamagedData(place, f"its chunks lie more than {LEVELS_MAX} levels deep")
         found = fetch([name for name in wanted if name not in chunks])
         below: dict[bytes, bool] = {}
         for name, is_node in wanted.items():
@@ -65,20 +91,3 @@ def checked(name: bytes, stored: bytes | None, place: str) -> bytes:
 
 def _followed(segments: Iterable[Segment], enter: Callable[[Link], bool] | None) -> dict[bytes, bool]:
     return {s.hash: s.node for s in segments if type(s) is Link and (enter is None or enter(s))}
-
-
-def _join(
-    segments: Iterable[Segment], chunks: Mapping[bytes, bytes], parts: list[bytes], room: list[int], place: str
-) -> None:
-    for segment in segments:
-        if isinstance(segment, bytes):
-            piece = segment
-        elif segment.node:
-            _join(rope.read(chunks[segment.hash], place), chunks, parts, room, place)
-            continue
-        else:
-            piece = chunks[segment.hash][1:]
-        room[0] -= len(piece)
-        if room[0] < 0:
-            raise DamagedData(place, f"it expands to more than {STATE_READ_BYTES_MAX} bytes")
-        parts.append(piece)

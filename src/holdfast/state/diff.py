@@ -7,8 +7,10 @@ something else than its like, both states are joined in full and compared again.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from holdfast.model.views import Change
@@ -104,7 +106,7 @@ class _Pair:
         for index in range(link.count):
             name = link.hash + index.to_bytes(4, "big")
             if link.pairs:
-                yield pack(f"{self._key}{name.hex()}") + b"\xc0"
+                yield pack(f"{self._key}{name.hex()}") + stub_bytes(name)
             else:
                 yield stub_bytes(name)
 
@@ -163,6 +165,8 @@ def _same(old: Any, new: Any) -> bool:
         return old.keys() == new.keys() and all(_same(old[key], new[key]) for key in old)
     if type(old) in (list, tuple):
         return len(old) == len(new) and all(map(_same, old, new))
+    if type(old) in (float, Decimal, set, frozenset, dt.datetime, dt.time):  # may be equal and not the same
+        return pack(old) == pack(new)
     return bool(old == new)
 
 

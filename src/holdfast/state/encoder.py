@@ -4,9 +4,9 @@ The encoder remembers, for the last state of a run, the encoded bytes of its par
 encodes the new state in large pieces in C, compares bytes, and only looks closer where they differ. It never trusts
 that an object is the same object: a list changed in place is found like any other change.
 
-The rope depends on the state alone. A memo only saves work, so losing it, or having a wrong one, costs time and
-nothing else. What the memo's links lead to may have been swept away in the meantime; the commit's `gc_epoch` guards
-against that.
+The rope depends on the state alone. A memo only saves work: it says which bytes became which segments, so losing it, or
+having that of another state, costs time and nothing else. What the memo's links lead to may have been swept away in the
+meantime; the commit's `gc_epoch` guards against that.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class _Encoder:
         if depth > DEPTH_MAX:
             raise Unstorable(f"the value lies more than {DEPTH_MAX} containers deep", "state")
         value = plain_value(value)
+        before = len(self.chunks)
         if type(memo) is Fields and type(value) is dict and len(value) <= FIELDS_MAX:
             part = self._fields(value, memo, depth)
         elif type(memo) is Items and type(value) is list:
@@ -132,7 +133,11 @@ class _Encoder:
             part = self._items(list(value.items()), memo, depth, pairs=True)
         else:
             return self._unknown(value, memo, depth, split_min)
-        return part if part.size > split_min else self._unknown(value, None, depth, split_min)
+        if part.size > split_min:
+            return part
+        while len(self.chunks) > before:  # it has become small: forget how it would be cut
+            self.chunks.popitem()
+        return self._unknown(value, None, depth, split_min)
 
     def _unknown(self, value: Any, memo: Memo | None, depth: int, split_min: int) -> _Part:
         flat = pack(value, depth)
@@ -174,7 +179,8 @@ class _Encoder:
 
     def _tuple(self, value: tuple[Any, ...], flat: bytes, depth: int) -> _Part:
         items = self._items(list(value), None, depth, pairs=False)
-        return self._closed(flat, [flat[: len(flat) - items.size], *items.rope])
+        rope = self._closed([flat[: len(flat) - items.size], *items.rope])
+        return _Part(rope, len(flat), Whole(flat, rope))
 
     def _blob(self, flat: bytes, memo: Memo | None) -> _Part:
         """Long text or bytes: cut at fixed places, so that appending to it writes only the end anew."""
@@ -187,14 +193,16 @@ class _Encoder:
                 pieces.append(old.pieces[number])
             else:
                 pieces.append(self.link(b"\x01" + piece, 0, node=False, pairs=False))
-        return self._closed(flat, pieces)
-
-    def _closed(self, flat: bytes, pieces: Sequence[Segment]) -> _Part:
-        """A value that is cut inside but looks whole from outside: one link, one value."""
-        rope = (self.link(write(pieces), 1, node=True, pairs=False),)
+        rope = self._closed(pieces)
         return _Part(rope, len(flat), Whole(flat, rope, tuple(pieces)))
 
+    def _closed(self, pieces: Sequence[Segment]) -> tuple[Segment, ...]:
+        """A value that is cut inside but looks whole from outside: one link, one value."""
+        return (self.link(write(pieces), 1, node=True, pairs=False),)
+
     def _items(self, items: list[Any], memo: Items | None, depth: int, *, pairs: bool) -> _Part:
+        if memo is not None and memo.index.pairs != pairs:
+            memo = None  # a list where a dict was, or the other way round
         blocks, size, same, changed_end = _compared(items, memo, depth, pairs=pairs)
         pager = self._resumed(memo, same, pairs=pairs)
         parts = dict(memo.parts) if memo else {}
@@ -213,7 +221,7 @@ class _Encoder:
 
     def _resumed(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
         """A pager that already holds what lies within the first `same` items."""
-        if memo is None or memo.index.pairs != pairs:
+        if memo is None:
             return Pager(self, pairs=pairs)
         if ended(memo.pages, memo.leaves) <= same:
             return Pager.resumed(self, memo.index, memo.pages, memo.leaves)
@@ -250,8 +258,8 @@ def _compared(items: list[Any], memo: Items | None, depth: int, *, pairs: bool) 
 
     Gives the blocks, the items' size, how many leading items are the same, and from where on they are again.
     """
-    old = memo.blocks if memo and memo.index.pairs == pairs else []
-    count = memo.count if old and memo else 0
+    old = memo.blocks if memo else []
+    count = memo.count if memo else 0
     shape: Callable[[Any], object] = dict if pairs else list
     blocks: list[bytes] = []
     first: int | None = None

@@ -1,9 +1,10 @@
 """Paging: where the bytes of a long list or dict are cut, so that a change rewrites only what it touches.
 
-Items are gathered into *leaves* of about half a KiB, leaves into *pages* of about 16 KiB, and links to pages into
-*index nodes* of about eight links, in as many levels as are needed. Borders follow the content: an item ends its leaf,
-its page or its index node if the CRC of its own bytes says so, so the same items give the same pages whatever comes
-before them. An append touches the last leaf, an edit or deletion its page and the index nodes above.
+Items are gathered into *leaves* of about half a KiB, leaves into *pages* of about 12 KiB, and links to pages into
+*index nodes* of about eight links (both have a least size, behind which chance decides), in as many levels as needed.
+Borders follow the content: an item ends its leaf, its page or its index node if the CRC of its own bytes says so, so
+the same items give the same pages whatever comes before them. An append touches the last leaf, an edit or deletion its
+page and the index nodes above.
 
 A leaf of an unfinished page is a chunk of its own, so that appending one message writes one message. When a page is
 finished its content is written once more as one chunk: a reader of a long conversation then fetches few large chunks
@@ -70,7 +71,7 @@ class Pager:
         self._pairs = pairs
         self.pages: list[Page] = []
         self.leaves: list[Leaf] = []
-        self._index = Index(weaver, pairs=pairs)
+        self._index = Index(pairs=pairs)
         self._raw: list[Segment] = []
         self._raw_weight = 0
         self._page_weight = 0
@@ -82,7 +83,7 @@ class Pager:
         """A pager that goes on where another one ended, without going through its pages again."""
         pager = cls(weaver, pairs=index.pairs, leaves=leaves)
         pager.pages = list(pages)
-        pager._index = index.copy(weaver)
+        pager._index = index.copy()
         pager._end = ended(pages, leaves)
         return pager
 
@@ -90,7 +91,7 @@ class Pager:
         """Take finished pages, and then the leaves of an unfinished one, as they are."""
         assert not self._raw
         for page in pages:
-            self._index.add(page)
+            self._index.add(page, self._weaver)
         self.pages.extend(pages)
         self.leaves = list(leaves)
         self._page_weight = sum(leaf.size for leaf in leaves)
@@ -148,7 +149,7 @@ class Pager:
             closes, share = closes + 1, share * FANOUT
         page = Page(end, self._woven(content, end - start), closes)
         self.pages.append(page)
-        self._index.add(page)
+        self._index.add(page, self._weaver)
         self.leaves = []
         self._raw, self._raw_weight, self._page_weight = [], 0, 0
 
@@ -162,25 +163,24 @@ class Pager:
 class Index:
     """Links to pages, gathered into nodes, level upon level."""
 
-    def __init__(self, weaver: Weaver, *, pairs: bool) -> None:
-        self._weaver = weaver
+    def __init__(self, *, pairs: bool) -> None:
         self.pairs = pairs
         self._levels: list[list[Link]] = [[]]
 
-    def copy(self, weaver: Weaver) -> Index:
+    def copy(self) -> Index:
         """An index that can grow without changing this one."""
-        other = Index(weaver, pairs=self.pairs)
+        other = Index(pairs=self.pairs)
         other._levels = [list(level) for level in self._levels]
         return other
 
-    def add(self, page: Page) -> None:
+    def add(self, page: Page, weaver: Weaver) -> None:
         """Add a page's link; nodes that end here are finished."""
         self._levels[0].append(page.link)
         for depth in range(len(self._levels)):
             level = self._levels[depth]
             if len(level) < FANOUT_MAX and (depth >= page.closes or len(level) < FANOUT_MIN):
                 return
-            node = self._weaver.link(write(level), sum(link.count for link in level), node=True, pairs=self.pairs)
+            node = weaver.link(write(level), sum(link.count for link in level), node=True, pairs=self.pairs)
             self._levels[depth] = []
             if depth + 1 == len(self._levels):
                 self._levels.append([])

@@ -49,6 +49,8 @@ _OPTIONS: Final = (
 TUPLE, SET, FROZENSET, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, INT = range(1, 11)
 _STUB: Final = 127
 
+_STANDINS_MAX: Final = 10
+"""How often a value may stand for another one that stands for another one: an enum of models, and so on."""
 _FLOAT: Final = 0xCB
 _HIGH_FLOATS: Final = (b"\xcb\x7f", b"\xcb\xff")
 """NaN and the infinities start so; so do a few huge floats, and chance bytes, which the slow look then clears."""
@@ -74,6 +76,7 @@ def pack_unchecked(value: object, depth: int = 0) -> bytes:
 
 def pack_sorted(value: object) -> bytes:
     """Like `pack`, with the keys of dicts sorted: equal values give equal bytes whatever their order."""
+    look(value)
     return pack(_rebuilt(value, sort=True))
 
 
@@ -143,13 +146,15 @@ def _walk(value: object, depth: int) -> Iterator[tuple[str, object, int]]:
 
 
 def plain_value(value: object) -> object:
-    """The built-in value that a model, enum or subclass stands for, one level deep."""
-    if type(value) in _BUILTIN:
-        return value
+    """The built-in value that a model, enum or subclass stands for, itself, not its parts."""
     try:
-        return _lower_object(value)
+        for _ in range(_STANDINS_MAX):
+            if type(value) in _BUILTIN:
+                break
+            value = _lower_object(value)
     except Unstorable:
-        return value
+        pass
+    return value
 
 
 def _problem(value: object, depth: int) -> str | None:

@@ -1,11 +1,13 @@
 """Group commit: commits that wait at the same moment become durable together.
 
-Whoever finds nobody committing leads: it takes everything that waits, its own commit among it, and hands it to the
-store in one batch; what arrives meanwhile waits for the next batch. So a single caller pays no hand-over, and many
-callers share one sync. Blocking callers lead on their own thread, one after another; for awaiting callers a thread of
-the committer leads.
+Whoever finds nobody leading leads: it takes everything that waits, its own commit among it, and hands it to the store
+in one batch; what arrives meanwhile waits for the next batch. So a single caller pays no hand-over, and many callers
+share one sync. Blocking callers lead on their own thread; for awaiting callers a thread of the committer leads.
 
-A commit that was handed in is carried out even if its caller stops waiting.
+A signal may interrupt a blocking caller between any two steps. The lead is a lock that is only held by `with`, and
+those who wait look after a while for themselves, so what an interrupted leader left undone holds nobody up for long.
+
+A commit that a leader has taken is carried out even if its caller stops waiting; one that still waits is withdrawn.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from holdfast.forking import watch
 from holdfast.model.commit import Commit, Outcome
 
 BATCH_MAX: Final = 256
+_LOOK_AGAIN_S: Final = 0.5
 
 Result = Outcome | BaseException
 Done = Callable[[Result], None]
 
 
 class _Blocked:
-    """A commit whose caller waits. `ready` is locked until it has its result, or its caller is to lead."""
+    """A commit whose caller waits. `ready` is unlocked when it has its result, or when its caller might lead."""
 
     __slots__ = ("commit", "ready", "result")
 
@@ -54,6 +57,13 @@ def _locked() -> threading.Lock:
     return lock
 
 
+def _wake(lock: threading.Lock) -> None:
+    """Unlock what somebody sleeps on, or will; once is enough."""
+    if lock.locked():
+        with contextlib.suppress(RuntimeError):  # somebody else was faster
+            lock.release()
+
+
 class Committer:
     """Carries out commits in batches."""
 
@@ -66,7 +76,7 @@ class Committer:
     def close(self) -> None:
         """Let the committer's own thread end once nothing waits."""
         self._closed = True
-        self._call_helper()
+        _wake(self._asleep)
 
     def after_fork(self) -> None:
         """Begin with nobody waiting: those who wait are the parent's threads."""
@@ -79,24 +89,46 @@ class Committer:
 
     def commit(self, commit: Commit) -> Outcome:
         """Carry out a commit and wait for it."""
-        if not self._blocked and not self._awaited and self._leading.acquire(blocking=False):
+        if not self._blocked and not self._awaited and not self._leading.locked():
             try:
-                return self._apply((commit,))[0]
+                with self._leading:
+                    return self._apply((commit,))[0]
             finally:
-                self._hand_over()
+                self._see_to_others()
         ticket = _Blocked(commit)
-        self._blocked.append(ticket)
-        if not self._leading.acquire(blocking=False):
-            self._await_turn(ticket)
-        if ticket.result is None:
-            try:
-                while ticket.result is None:
-                    self._carry_out(self._batch())
-            finally:
-                self._hand_over()
+        try:
+            self._blocked.append(ticket)
+            while ticket.result is None:
+                if self._leading.locked():
+                    ticket.ready.acquire(timeout=_LOOK_AGAIN_S)
+                else:
+                    self._lead(ticket)
+        finally:
+            if ticket.result is None:
+                with contextlib.suppress(ValueError):
+                    self._blocked.remove(ticket)
         if isinstance(ticket.result, BaseException):
             raise ticket.result
         return ticket.result
+
+    def _lead(self, ticket: _Blocked) -> None:
+        """Carry out what waits, until `ticket` has its result; perhaps it got it from somebody who was faster."""
+        try:
+            with self._leading:
+                while ticket.result is None:
+                    if ticket not in self._blocked:
+                        ticket.result = StorageFailed("the committing thread was stopped; nobody knows what was saved")
+                    self._carry_out()
+        finally:
+            self._see_to_others()
+
+    def _see_to_others(self) -> None:
+        """Whoever came while there was a leader waits for another one."""
+        if self._awaited:
+            _wake(self._asleep)
+        if self._blocked:
+            with contextlib.suppress(IndexError):
+                _wake(self._blocked[0].ready)
 
     def submit(self, commit: Commit, done: Done) -> None:
         """Carry out a commit on another thread; `done` is called there with its result."""
@@ -107,52 +139,27 @@ class Committer:
         if self._helper is None:
             self._helper = threading.Thread(target=self._help, name="holdfast-committer", daemon=True)
             self._helper.start()
-        self._call_helper()
-
-    def _call_helper(self) -> None:
-        if self._asleep.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else was faster
-                self._asleep.release()
+        _wake(self._asleep)
 
     def _help(self) -> None:
         """Lead for those who cannot: the loop of the committer's own thread."""
         leading, asleep, awaited = self._leading, self._asleep, self._awaited
         while not self._closed or awaited:
-            asleep.acquire()
-            if not awaited:
-                continue
-            leading.acquire()
-            try:
-                while awaited:
-                    self._carry_out(self._batch())
-            finally:
-                self._hand_over()
+            asleep.acquire(timeout=_LOOK_AGAIN_S if awaited else -1)
+            while awaited:
+                with leading:
+                    if awaited:
+                        self._carry_out()
+                self._see_to_others()
 
-    def _await_turn(self, ticket: _Blocked) -> None:
-        """Wait for the result, or for the lead. A caller that left now would take the lead with it, so it stays."""
-        stopped: BaseException | None = None
-        while True:
-            try:
-                ticket.ready.acquire()
-                break
-            except BaseException as error:
-                stopped = error
-        if stopped is not None:
-            if ticket.result is None:
-                self._hand_over(ticket)
-            raise stopped
-
-    def _batch(self) -> list[_Blocked | _Awaited]:
+    def _carry_out(self) -> None:
+        """One batch of what waits."""
         batch: list[_Blocked | _Awaited] = []
-        blocked, awaited = self._blocked, self._awaited
-        while blocked and len(batch) < BATCH_MAX:
-            batch.append(blocked.popleft())
-        while awaited and len(batch) < BATCH_MAX:
-            batch.append(awaited.popleft())
-        return batch
-
-    def _carry_out(self, batch: list[_Blocked | _Awaited]) -> None:
         try:
+            for queue in (self._blocked, self._awaited):
+                while queue and len(batch) < BATCH_MAX:
+                    batch.append(queue[0])
+                    queue.popleft()
             self._finish(batch, self._results([ticket.commit for ticket in batch]))
         except BaseException as error:  # the leader is being stopped, and nobody may wait for ever
             unknown = StorageFailed(
@@ -178,19 +185,4 @@ class Committer:
             if isinstance(ticket, _Awaited):
                 ticket.done(result)
             else:
-                ticket.ready.release()
-
-    def _hand_over(self, leaving: _Blocked | None = None) -> None:
-        """Stop leading, and make sure that somebody leads if anything waits."""
-        if leaving is not None:
-            self._carry_out(self._batch())  # the one who leaves is first in line
-        while True:
-            if self._blocked:
-                self._blocked[0].ready.release()  # it leads now; the lock stays locked for it
-                return
-            self._leading.release()
-            if self._awaited:
-                self._call_helper()
-            # Somebody may have come after the look at the queue and before the release, and is waiting now.
-            if not self._blocked or not self._leading.acquire(blocking=False):
-                return
+                _wake(ticket.ready)

@@ -34,7 +34,11 @@ def sealed(row: SealedRow, incarnation: bytes) -> SealedRow:
 
 def check_seal(row: SealedRow, incarnation: bytes, place: str) -> SealedRow:
     """Return `row` if it fits its seal, else raise DamagedData naming `place`."""
-    if crc32(_encode(_replace(row, seal=0)), crc32(incarnation)) != row.seal:
+    try:
+        fits = crc32(_encode(_replace(row, seal=0)), crc32(incarnation)) == row.seal
+    except TypeError:  # damage may leave anything, even nothing, where bytes should be
+        fits = False
+    if not fits:
         raise DamagedData(place, "it does not fit its seal")
     return row
 

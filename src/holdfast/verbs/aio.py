@@ -233,7 +233,10 @@ class AsyncStore:
         return AsyncHistory(self._place, self._waiter, run_id, lane)
 
     async def claim(self, run_id: str, owner: str, lease: float = 30.0) -> AsyncClaim | None:
-        """Take the exclusive right to move a run on, for `lease` seconds; None if somebody holds it or it has ended."""
+        """Take the exclusive right to move a run on, for `lease` seconds; None if somebody holds it or it has ended.
+
+        If the task is cancelled meanwhile, the claim may have been taken, and stays until its lease ends.
+        """
         plan = holding.take_claim(self._place, self._claim, run_id, owner, lease)
         return await self._waiter.run(plan)
 
@@ -273,8 +276,9 @@ class AsyncClaim(ClaimBase):
 
     async def renew(self, lease: float | None = None) -> None:
         """Extend the lease, counted from now."""
-        self.lease = self.lease if lease is None else lease
-        await self._waiter.run(holding.renew_claim(self._place, self.run_id, self.lease))
+        wanted = self.lease if lease is None else lease
+        await self._waiter.run(holding.renew_claim(self._place, self.run_id, wanted))
+        self.lease = wanted
 
     async def complete(self) -> None:
         """End the run as completed and give up the claim, in one commit."""

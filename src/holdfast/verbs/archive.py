@@ -4,7 +4,7 @@
 
 `content` is the MessagePack encoding of `Archive` below, compressed with zstd; `hash` is the BLAKE3 hash, 32 bytes, of
 everything before it. Chunks are kept as they are stored, under their hashes, and are checked one by one. An importer
-makes a new run of it: numbers and seals are made anew, ids, dates and contents stay.
+makes a new run of it: numbers and seals are made anew; ids, contents, and the dates of its parts stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from holdfast.verbs.core import Core, Place
 from holdfast.verbs.keeping import marked
 from holdfast.verbs.moving import Contents, contents, recreated
 from holdfast.verbs.plans import Plan
+from holdfast.verbs.reading import in_peace
 from holdfast.verbs.shown import run_info
+from holdfast.verbs.values import body_value, metadata_dict
 from holdfast.verbs.writing import committed
 
 _START: Final = b"holdfast run 1\n"
@@ -54,7 +56,9 @@ def export_run(place: Place, run_id: str) -> Plan[bytes]:
         data = store.export_run("run-1")
     """
     check_id("run_id", run_id)
-    return (yield lambda: _exported(place.core, run_id))  # type: ignore[no-any-return]
+    core = place.core
+    data: bytes = yield lambda: in_peace(core, run_id, lambda: _exported(core, run_id))
+    return data
 
 
 def _exported(core: Core, run_id: str) -> bytes:
@@ -107,6 +111,7 @@ def _read(data: object) -> tuple[Contents, list[ChunkRow]]:
 def _check(parts: Contents, chunks: list[ChunkRow]) -> None:
     """An archive may come from anywhere: its hash proves that it arrived whole, not that it makes sense."""
     check_status(parts.run.status)
+    bodies = [entry.body for entry in parts.entries]
     for position, entry in enumerate(parts.entries, start=1):
         check_id("an entry's kind", entry.kind)
         if entry.position != position:
@@ -123,6 +128,13 @@ def _check(parts: Contents, chunks: list[ChunkRow]) -> None:
         check_status(checkpoint.status)
     for effect in parts.effects:
         check_id("effect key", effect.key)
+        bodies.append(effect.body)
+    for data in bodies:
+        body_value(data, "a value of the archive")
+    if parts.run.workflow:
+        check_id("workflow", parts.run.workflow)
+    for metadata in (parts.run.metadata, *(row.metadata for row in parts.checkpoints)):
+        metadata_dict(metadata, "the archive's metadata")
     for chunk in chunks:
         if rope.chunk_hash(body.plain(chunk.body, STATE_READ_BYTES_MAX, "a chunk of the archive")) != chunk.hash:
             raise DamagedData("the archive", f"the chunk {chunk.hash.hex()} has other content than its name says")

@@ -56,11 +56,16 @@ class _Verifier:
         self._used: dict[int, set[bytes]] = {}
 
     def report(self) -> Report:
-        runs, before = 0, None
+        runs, before = 0, NUMBER_MAX + 1
         while rows := self._port.runs(RunQuery(before=before, limit=_PAGE)):
             for row in rows:
                 self._problems += self._settled_problems(row)
-            runs, before = runs + len(rows), rows[-1].run
+            runs, last = runs + len(rows), rows[-1].run
+            if type(last) is not int or last >= before:
+                reason = "the list of runs cannot be followed to its end"
+                self._problems.append(Problem(place=self._port.url, reason=reason))
+                break
+            before = last
         sizes = {family: self._port.chunk_sizes(family) for family in self._used}
         return Report(
             problems=self._problems, runs=runs, checkpoints=self._checkpoints, entries=self._entries,

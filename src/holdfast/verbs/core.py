@@ -19,6 +19,8 @@ from holdfast.store.committer import Committer
 from holdfast.store.port import StorePort
 
 _HASH_BYTES = 128
+_HASHES_MAX = MEMO_BYTES_MAX // 4 // _HASH_BYTES
+"""How many chunks of one run are remembered; then all are forgotten, which costs sending some again."""
 
 
 class Known:
@@ -63,6 +65,8 @@ class Memory:
             known.hashes.update(hashes)
             if encoded is not None:
                 known.memos[lane], known.sizes[lane] = encoded.memo, encoded.size
+            if len(known.hashes) > _HASHES_MAX:
+                known.hashes.clear()
             known.bytes = sum(known.sizes.values()) + _HASH_BYTES * len(known.hashes)
             self._size += known.bytes
             while self._size > MEMO_BYTES_MAX and len(self._runs) > 1:
@@ -113,6 +117,13 @@ class Place(NamedTuple):
 
     core: Core
     holder: Holder | None = None
+
+    def known(self, run_id: str) -> Known | None:
+        """What is remembered of the run, if it can be of the run this writer means: a holder means one incarnation."""
+        known = self.core.memory.get(run_id)
+        if known is not None and self.holder is not None and known.incarnation != self.holder.incarnation:
+            return None
+        return known
 
     def guard(self, known: Known | None = None) -> Guard:
         """What must be true for this writer's commits; `known` if they rely on chunks stored before."""

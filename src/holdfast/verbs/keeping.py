@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
+
 from holdfast.errors import DamagedData, InvalidInput, RunNotFound
 from holdfast.ids import check_id
 from holdfast.model.commit import Commit, Refused
@@ -80,14 +83,12 @@ def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
     gone = set(to_remove(keep, checkpoints, core.port.effects(run.run)))
     removed = [row for row in checkpoints if row.number in gone]
     sizes = core.port.chunk_sizes(run.family)
-    roots, _ = core.port.roots(run.family)
-    for row in removed:
-        roots.remove(row.root)
+    roots = Counter(core.port.roots(run.family)[0])
+    roots.subtract(row.root for row in removed)
     attached = {(row.lane, row.checkpoint_id) for row in removed}
-    for attachment in core.port.attachments(run.run, None, None):
-        if (attachment.lane, attachment.checkpoint_id) in attached:
-            roots.remove(attachment.root)
-    dead = sizes.keys() - marked(core, run.family, roots)
+    attachments = core.port.attachments(run.run, None, None)
+    roots.subtract(row.root for row in attachments if (row.lane, row.checkpoint_id) in attached)
+    dead = sizes.keys() - marked(core, run.family, [root for root, count in roots.items() if count > 0])
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),
         chunks=len(dead), bytes_freed=sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed),
@@ -138,5 +139,6 @@ def delete(place: Place, run_id: str) -> Plan[bool]:
         return False
     if isinstance(gone, Refused):
         raise refusal(place, Commit(run_id, b""), gone)
-    yield lambda: sweep(core, gone.family)
+    with contextlib.suppress(DamagedData):  # of a fork of it: what that needs is not known, so nothing may be freed
+        yield lambda: sweep(core, gone.family)
     return True

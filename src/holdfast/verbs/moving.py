@@ -108,12 +108,20 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
             )
             for row in parts.checkpoints
         ),
-        effects=tuple(
-            NewEffect(row.key, row.state, row.tool, row.target, row.reversible, row.body)  # type: ignore[arg-type]
-            for row in parts.effects
-            if row.state != "undone"
+        effects=tuple(_recorded(row, parts) for row in parts.effects if row.state != "undone"),
+        attachments=tuple(
+            NewAttachment(row.checkpoint_id, row.key, row.root, row.lane, created_us=row.created_us)
+            for row in parts.attachments
         ),
-        attachments=tuple(NewAttachment(row.checkpoint_id, row.key, row.root, row.lane) for row in parts.attachments),
+    )  # fmt: skip
+
+
+def _recorded(row: EffectRow, parts: Contents) -> NewEffect:
+    """A line of the ledger as it was, after the checkpoint it came after, which has another number in the new run."""
+    after = sum(checkpoint.number <= row.after_checkpoint for checkpoint in parts.checkpoints)
+    return NewEffect(
+        row.key, row.state, row.tool, row.target, row.reversible, row.body, row.created_us, after,  # type: ignore[arg-type]
+        min(row.after_position, len(parts.entries)),
     )  # fmt: skip
 
 
@@ -150,5 +158,5 @@ def _beside(
 
 
 def _chosen(select: Select) -> str:
-    names = ("checkpoint_id", "step", "at", "lane")
-    return ", ".join(f"{name} {getattr(select, name)!r}" for name in names if getattr(select, name))
+    given = [(name, getattr(select, name)) for name in ("checkpoint_id", "step", "at", "lane")]
+    return ", ".join(f"{name} {value!r}" for name, value in given if value not in (None, ""))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from holdfast.errors import CheckpointNotFound, DamagedData, InvalidCursor, InvalidInput, RunNotFound
 from holdfast.ids import check_id, check_lane
-from holdfast.limits import NUMBER_MAX, RUNS_PAGE_MAX
+from holdfast.limits import NUMBER_MAX, RUNS_PAGE_MAX, STEP_MAX
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.model.status import check_status
 from holdfast.model.views import Change, Checkpoint, CheckpointInfo, Effect, Entry, RunList
@@ -30,6 +31,8 @@ from holdfast.verbs.values import converted, metadata_tags
 from holdfast.verbs.writing import position_of
 
 PAGE = 200
+Result = TypeVar("Result")
+
 _RACES_MAX = 20
 
 
@@ -45,8 +48,8 @@ def selection(step: int | None, at: int | str | None, checkpoint_id: str | None,
     """A caller's choice of a checkpoint, checked."""
     if sum(choice is not None for choice in (step, at, checkpoint_id)) > 1:
         raise InvalidInput("step, at and checkpoint_id choose a checkpoint each in its own way; give one of them")
-    if step is not None and type(step) is not int:
-        raise InvalidInput(f"step must be a whole number, not {step!r}")
+    if step is not None and (type(step) is not int or not 0 <= step <= 2 * STEP_MAX):
+        raise InvalidInput(f"step must be a whole number from 0 on, not {step!r}")
     if checkpoint_id is not None:
         check_id("checkpoint_id", checkpoint_id)
     return Select(check_lane(lane), checkpoint_id, step, None if at is None else position_of(at))
@@ -120,7 +123,10 @@ def load_undamaged(core: Core, run_id: str, select: Select) -> Loaded | None:
         return load_checkpoint(core, run_id, select)
     except DamagedData as damage:
         first = damage
-    found = core.port.checkpoint(run_id, select)
+    try:
+        found = core.port.checkpoint(run_id, select)
+    except DamagedData:  # the run itself cannot be read to its end
+        found = None
     before = NUMBER_MAX if found is None or found[1] is None or select == Select() else found[1].number
     while True:
         found = core.port.checkpoint(run_id, Select(select.lane, before=before))
@@ -160,11 +166,12 @@ def runs(
     metadata: dict[str, Any] | None = None,
     limit: int = 50,
     after: str | None = None,
+    damaged: Literal["raise", "skip"] = "raise",
 ) -> Plan[RunList]:
     """List runs, newest first: of a status, of a workflow, with this metadata.
 
     `after` is the cursor of an earlier page or run. Metadata is compared exactly, as data: key and value may be
-    anything that can be stored.
+    anything that can be stored. A damaged run is an error; with `damaged="skip"` it is left out, and `verify` tells.
 
     Example:
         page = store.runs(metadata={"team": "a"}, limit=50)
@@ -177,10 +184,22 @@ def runs(
         check_id("workflow", workflow)
     if type(limit) is not int or not 1 <= limit <= RUNS_PAGE_MAX:
         raise InvalidInput(f"limit must be 1 to {RUNS_PAGE_MAX}, not {limit!r}")
+    if damaged not in ("raise", "skip"):
+        raise InvalidInput(f'damaged must be "raise" or "skip", not {damaged!r}')
     query = RunQuery(statuses, workflow, metadata_tags(metadata), _run_cursor(after), limit)
+    if status is not None and not statuses:
+        return RunList([], None)
     rows: list[RunRow] = yield lambda: place.core.port.runs(query)
-    infos = [run_info(row) for row in rows]
-    return RunList(infos, infos[-1].cursor if len(infos) == limit else None)
+    infos = [run_info(row) for row in rows if damaged == "raise" or _is_sound(row)]
+    return RunList(infos, f"{RUN_CURSOR}{rows[-1].run}" if len(rows) == limit else None)
+
+
+def _is_sound(row: RunRow) -> bool:
+    try:
+        check_run(row)
+    except DamagedData:
+        return False
+    return True
 
 
 def _run_cursor(after: object) -> int | None:
@@ -188,7 +207,7 @@ def _run_cursor(after: object) -> int | None:
         return None
     if type(after) is str and after.startswith(RUN_CURSOR):
         digits = after.removeprefix(RUN_CURSOR)
-        if digits.isascii() and digits.isdigit() and 0 < int(digits) < 2**62:
+        if digits.isascii() and digits.isdigit() and len(digits) < 19 and int(digits) > 0:
             return int(digits)
     raise InvalidCursor(f"{after!r} is not a cursor of runs(); use the `cursor` of a run or of a page")
 
@@ -205,7 +224,7 @@ def journal(place: Place, run_id: str, *, after: int | str = 0, limit: int | Non
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInput(f"limit must be 1 or more, not {limit!r}")
     run = yield lambda: known_run(place.core, run_id)
-    rows = yield lambda: place.core.port.entries(run.run, start, -1 if limit is None else limit)
+    rows = yield lambda: place.core.port.entries(run.run, start, -1 if limit is None else min(limit, NUMBER_MAX))
     for expected, row in enumerate(rows, start=start + 1):
         if row.position != expected:
             raise DamagedData(f"the journal of run {run_id!r}", f"entry {expected} is missing")
@@ -274,6 +293,18 @@ def _attached(core: Core, run_id: str, lane: str, checkpoint_id: str) -> dict[st
     raise DamagedData(f"run {run_id!r}", f"its attachments changed {_RACES_MAX} times while they were read")
 
 
+def in_peace(core: Core, run_id: str, read: Callable[[], Result]) -> Result:
+    """Read again if something seemed damaged and the run was changed meanwhile: it may only have been pruned."""
+    for _ in range(_RACES_MAX):
+        before = core.port.run(run_id)
+        try:
+            return read()
+        except DamagedData:
+            if core.port.run(run_id) == before:
+                raise
+    raise DamagedData(f"run {run_id!r}", f"it changed {_RACES_MAX} times while it was read")
+
+
 def known_run(core: Core, run_id: str) -> RunRow:
     """The run's row, checked; RunNotFound if it is not there."""
     run = core.port.run(run_id)
@@ -295,7 +326,9 @@ def diff(
     """
     check_id("run_id", run_id)
     selects = [_compared(which, lane) for which in (a, b)]
-    return (yield lambda: _diff(place.core, run_id, selects))  # type: ignore[no-any-return]
+    core = place.core
+    changes: list[Change] = yield lambda: in_peace(core, run_id, lambda: _diff(core, run_id, selects))
+    return changes
 
 
 def _compared(which: object, lane: str) -> Select:

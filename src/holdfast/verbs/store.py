@@ -222,8 +222,9 @@ class Claim(ClaimBase):
     def renew(self, lease: float | None = None) -> None:
         """Extend the lease, counted from now."""
         forbid_in_loop("renew")
-        self.lease = self.lease if lease is None else lease
-        run_plan(self._place, holding.renew_claim(self._place, self.run_id, self.lease))
+        wanted = self.lease if lease is None else lease
+        run_plan(self._place, holding.renew_claim(self._place, self.run_id, wanted))
+        self.lease = wanted
 
     def complete(self) -> None:
         """End the run as completed and give up the claim, in one commit."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import InvalidCursor, InvalidInput, LimitExceeded
 from holdfast.ids import check_id, check_lane
-from holdfast.limits import ENTRIES_PER_COMMIT_MAX, NUMBER_MAX
+from holdfast.limits import ENTRIES_PER_COMMIT_MAX, NUMBER_MAX, STEP_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import (
     Commit,
@@ -36,7 +36,7 @@ def position_of(value: object) -> int:
         return value
     if type(value) is str and value.startswith("journal."):
         digits = value.removeprefix("journal.")
-        if digits.isascii() and digits.isdigit() and int(digits) <= NUMBER_MAX:
+        if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= NUMBER_MAX:
             return int(digits)
     raise InvalidCursor(f"{value!r} is not a journal position; write 41 or 'journal.41'")
 
@@ -74,7 +74,7 @@ def save(
     _check_save(workflow, step, next_node, status, checkpoint_id, parent_id, lane)
     position = None if covers is None else position_of(covers)
     while True:
-        known = core.memory.get(run_id)
+        known = place.known(run_id)
         encoded = encode(state, known.memos.get(lane), known.hashes) if known else encode(state)
         new = NewCheckpoint(
             checkpoint_id or "", encoded.root, lane, parent_id, step, next_node, position, status, described, None,
@@ -89,7 +89,7 @@ def save(
             if outdated(place, run_id, outcome, known):
                 continue
             raise refusal(place, commit, outcome)
-        if encoded.linked:
+        if encoded.linked and outcome.fresh:  # what was there already may have been cut otherwise
             core.memory.note(outcome.run, encoded.chunks, lane, encoded)
         return Saved(
             run_id=run_id, checkpoint_id=outcome.checkpoint_id, covers=outcome.covers, step=outcome.step,
@@ -184,7 +184,7 @@ def attach(
     check_id("attachment key", key)
     check_lane(lane)
     while True:
-        known = place.core.memory.get(run_id)
+        known = place.known(run_id)
         encoded = encode(value, None, known.hashes if known else frozenset())
         commit = Commit(
             run_id, place.core.ids.token(8), place.guard(known if encoded.linked else None), creation(place),
@@ -195,7 +195,8 @@ def attach(
         if outdated(place, run_id, outcome, known):
             continue
         done = committed(place, commit, outcome)
-        place.core.memory.note(done.run, encoded.chunks)
+        if done.fresh:
+            place.core.memory.note(done.run, encoded.chunks)
         return
 
 
@@ -242,8 +243,8 @@ def _check_save(
 ) -> None:
     if workflow is not None:
         check_id("workflow", workflow)
-    if step is not None and (type(step) is not int or not 0 <= step < 2**63):
-        raise InvalidInput(f"step must be a whole number from 0 on, not {step!r}")
+    if step is not None and (type(step) is not int or not 0 <= step <= STEP_MAX):
+        raise InvalidInput(f"step must be a whole number from 0 to {STEP_MAX}, not {step!r}")
     if next_node is not None:
         check_id("next_node", next_node)
     if status is not None:

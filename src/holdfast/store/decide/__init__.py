@@ -76,6 +76,9 @@ def _new_run(commit: Commit, create: NewRun, now_us: int, look: Look) -> RunRow 
 def _guard(row: RunRow, commit: Commit, lease: Lease) -> Refused | None:
     """Whether the run still is what the commit's guard says."""
     guard = commit.guard
+    assert guard.kind != why.OUTSIDER or not (commit.entries or commit.checkpoints or commit.effects), (
+        "not an outsider's"
+    )
     if commit.create is not None and commit.create.required:
         return Refused(why.RUN_EXISTS, row)
     if guard.kind == why.HOLDER:
@@ -111,12 +114,18 @@ def _fill(draft: Draft, commit: Commit) -> Refused | None:
     refused = deliver(draft, commit.deliver) if commit.deliver else None
     if commit.take or commit.renew_us is not None or commit.release or commit.rearm is not None or row.owner:
         set_claim(draft, commit)
-    if commit.status is not None or commit.take or commit.release or commit.rearm is not None:
+    if (
+        commit.status is not None
+        or commit.take
+        or commit.release
+        or commit.rearm is not None
+        or "owner" in draft.changes
+    ):
         set_status(draft, commit)
     if commit.workflow is not None and row.workflow != commit.workflow:
         draft.changes["workflow"] = commit.workflow
-    if commit.metadata:
-        merge_metadata(draft, commit.metadata)
+    if commit.metadata and refused is None:
+        refused = merge_metadata(draft, commit.metadata)
     if commit.entries:
         append_entries(draft, commit.entries)
     if commit.checkpoints and refused is None:

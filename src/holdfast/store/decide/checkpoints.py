@@ -30,19 +30,20 @@ def is_repeated(draft: Draft, commit: Commit) -> bool:
         return False
     if commit.renew_us is not None or commit.release or commit.rearm is not None or draft.look is None:
         return False
+    repeated: list[CheckpointRow] = []
     for new in commit.checkpoints:
         old = draft.look.checkpoint(draft.run.run, new.lane, new.checkpoint_id) if new.checkpoint_id else None
-        if old is None or _difference(new, old) is not None:
-            draft.numbers = ()
+        if draft.sound(old) is None or old is None or _difference(new, old) is not None:
             return False
-        _note(draft, old)
+        repeated.append(old)
+    _note(draft, repeated)
     draft.fresh = False
     return True
 
 
-def _note(draft: Draft, row: CheckpointRow) -> None:
-    draft.numbers = (*draft.numbers, row.number)
-    draft.checkpoint_id, draft.covers, draft.step = row.checkpoint_id, row.covers, row.step
+def _note(draft: Draft, rows: list[CheckpointRow]) -> None:
+    draft.numbers = tuple(row.number for row in rows)
+    draft.checkpoint_id, draft.covers, draft.step = rows[-1].checkpoint_id, rows[-1].covers, rows[-1].step
 
 
 def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Refused | None:
@@ -53,6 +54,7 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
     heads: dict[str, LaneRow] = {}
     kept: list[CheckpointRow] = []
     replaced: list[CheckpointRow] = []
+    noted: list[CheckpointRow] = []
     for new in checkpoints:
         if new.covers is not None and new.covers > draft.position:
             return Refused(why.COVERS, run, f"{new.covers} {draft.position}")
@@ -70,9 +72,10 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
             if differs is not None:
                 row = _row(draft, new, old.number, old.parent_id, old.step, named=old.named)
                 replaced.append(row)
-        _note(draft, row)
+        noted.append(row)
         if row is not old and row.number >= head.head:
             heads[new.lane] = LaneRow(new.lane, row.number, row.checkpoint_id, row.step)
+    _note(draft, noted)
     if kept:
         draft.checkpoints = kept
         draft.changes["serial"] = serial

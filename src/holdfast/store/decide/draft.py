@@ -21,7 +21,7 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
-from holdfast.store.seal import SealedRow, sealed
+from holdfast.store.seal import SealedRow, check_seal, sealed
 
 _replace = msgspec.structs.replace
 
@@ -97,6 +97,12 @@ class Draft(Decision, gc=False, kw_only=True):
     def seal(self, row: SealedRow) -> SealedRow:
         """`row`, sealed for this run."""
         return sealed(row, self.run.incarnation)
+
+    def sound(self, row: SealedRow | None) -> SealedRow | None:
+        """A row that was read to be changed: damage must not get a new seal."""
+        if row is not None:
+            check_seal(row, self.run.incarnation, f"a row of run {self.run.run_id!r} ({type(row).__name__})")
+        return row
 
     def decided(self, look: Look) -> Decision:
         """The decision: with the run's row as it will be, or nothing at all if there is nothing new."""

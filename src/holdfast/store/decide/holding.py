@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.model.commit import PLAIN, Commit
+from holdfast.limits import RUN_METADATA_BYTES_MAX
+from holdfast.model import commit as why
+from holdfast.model.commit import PLAIN, Commit, Refused
 from holdfast.model.status import READY, RUNNING, WAITING
 from holdfast.store.decide.draft import Draft
 from holdfast.store.tags import merged_metadata
@@ -45,9 +47,14 @@ def become(draft: Draft, status: str) -> None:
     draft.changes["ready_us"] = draft.now_us if status == READY else 0
 
 
-def merge_metadata(draft: Draft, changes: tuple[tuple[str, bytes], ...]) -> None:
+def merge_metadata(draft: Draft, changes: tuple[tuple[str, bytes], ...]) -> Refused | None:
     """Merge metadata into the run's."""
     metadata, old, new = merged_metadata(draft.run.metadata, changes)
+    if len(metadata) > max(RUN_METADATA_BYTES_MAX, len(draft.run.metadata)):
+        return Refused(
+            why.LIMIT, draft.run, f"its metadata would have {len(metadata)} bytes of {RUN_METADATA_BYTES_MAX}"
+        )
     if new:
         draft.changes["metadata"] = metadata
         draft.old_tags, draft.new_tags = old, new
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, NewItem, Refused
 from holdfast.model.rows import GateRow, ItemRow, MessageRow
@@ -18,6 +19,8 @@ def deliver(draft: Draft, items: tuple[NewItem, ...]) -> Refused | None:
     """Put items into the inbox, each key once, and wake a waiting run."""
     if draft.run.status in TERMINAL:
         return Refused(why.ENDED, draft.run)
+    if draft.run.inbox + len(items) > NUMBER_MAX:
+        return Refused(why.LIMIT, draft.run, f"a run has at most {NUMBER_MAX} inbox items")
     number, rows = draft.run.inbox, []
     for new in items:
         old = draft.look.item(draft.run.run, new.key) if draft.look else None
@@ -46,7 +49,7 @@ def _admit(draft: Draft, new: NewItem) -> Refused | None:
         return None
     if new.kind not in ("answer", "expiry"):
         return None
-    gate = draft.look.gate(draft.run.run, new.name) if draft.look else None
+    gate = draft.sound(draft.look.gate(draft.run.run, new.name)) if draft.look else None
     if gate is None:
         return Refused(why.GATE_CLOSED, draft.run, "unknown", new.name)
     if gate.state == "answered":
@@ -73,7 +76,7 @@ def set_gates(draft: Draft, commit: Commit) -> Refused | None:
             return Refused(why.GATE_CLOSED, draft.run, f"already there ({old.state})", new.gate)
         rows.append(draft.seal(GateRow(new.gate, "open", draft.now_us, new.expires_us, None, None, new.body)))
     for name in commit.close_gates:
-        old = draft.look.gate(draft.run.run, name) if draft.look else None
+        old = draft.sound(draft.look.gate(draft.run.run, name)) if draft.look else None
         if old is not None and old.state == "open":
             rows.append(draft.seal(_replace(old, state="closed", seal=0)))
     draft.gates = [*draft.gates, *rows]
@@ -90,6 +93,8 @@ def pass_on(draft: Draft, commit: Commit) -> None:
         ]
         draft.changes["outbox"] = outbox + len(commit.send)
     if commit.take_items and draft.look:
-        found = draft.look.items(draft.run.run, commit.take_items)
-        draft.taken = [draft.seal(_replace(item, taken=True, body=b"", seal=0)) for item in found if not item.taken]
+        found = [draft.sound(item) for item in draft.look.items(draft.run.run, commit.take_items)]
+        draft.taken = [
+            draft.seal(_replace(item, taken=True, body=b"", seal=0)) for item in found if item and not item.taken
+        ]
     draft.drop_timers = [*draft.drop_timers, *commit.drop_timers]

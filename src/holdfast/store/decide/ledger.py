@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import NewAttachment, NewEffect, Refused
 from holdfast.model.rows import AttachmentRow, EffectRow
@@ -25,9 +26,11 @@ MAY_BECOME: Final[dict[str | None, tuple[str, ...]]] = {
 
 def mark_effects(draft: Draft, effects: tuple[NewEffect, ...]) -> Refused | None:
     """Write lines of the ledger."""
-    rows = []
+    rows: list[EffectRow] = []
+    if draft.run.effects + len(effects) > NUMBER_MAX:
+        return Refused(why.LIMIT, draft.run, f"a run has at most {NUMBER_MAX} effects")
     for new in effects:
-        old = draft.look.effect(draft.run.run, new.key) if draft.look else None
+        old = draft.sound(draft.look.effect(draft.run.run, new.key)) if draft.look else None
         if new.state not in MAY_BECOME[old.state if old else None]:
             return Refused(why.EFFECT_DONE, draft.run, new.key, old)
         rows.append(draft.seal(_outcome(draft, new, old) if old else _first(draft, new)))
@@ -38,9 +41,11 @@ def mark_effects(draft: Draft, effects: tuple[NewEffect, ...]) -> Refused | None
 def _first(draft: Draft, new: NewEffect) -> EffectRow:
     number = draft.changes["effects"] = draft.now("effects") + 1
     row, now_us = draft.run, draft.now_us
+    checkpoint = row.serial if new.after_checkpoint is None else new.after_checkpoint
+    position = row.position if new.after_position is None else new.after_position
     return EffectRow(
-        number, new.key, new.state, new.tool, new.target, new.reversible, row.serial, row.position, now_us, now_us,
-        draft.commit.commit_id, new.body,
+        number, new.key, new.state, new.tool, new.target, new.reversible, checkpoint, position,
+        new.created_us or now_us, now_us, draft.commit.commit_id, new.body,
     )  # fmt: skip
 
 
@@ -55,6 +60,8 @@ def _outcome(draft: Draft, new: NewEffect, old: EffectRow) -> EffectRow:
 def attach(draft: Draft, attachments: tuple[NewAttachment, ...]) -> Refused | None:
     """Keep values beside checkpoints. The same value again is nothing new; another one needs `replace`."""
     rows, number = [], draft.run.attached
+    if number + len(attachments) > NUMBER_MAX:
+        return Refused(why.LIMIT, draft.run, f"a run has at most {NUMBER_MAX} attachments")
     for new in attachments:
         old = draft.look.attachment(draft.run.run, new.lane, new.checkpoint_id, new.key) if draft.look else None
         if old is not None and old.root == new.root:
@@ -62,7 +69,8 @@ def attach(draft: Draft, attachments: tuple[NewAttachment, ...]) -> Refused | No
         if old is not None and not new.replace:
             return Refused(why.ATTACHMENT_TAKEN, draft.run, new.key)
         number += 1
-        rows.append(draft.seal(AttachmentRow(number, new.lane, new.checkpoint_id, new.key, draft.now_us, new.root)))
+        created_us = new.created_us or draft.now_us
+        rows.append(draft.seal(AttachmentRow(number, new.lane, new.checkpoint_id, new.key, created_us, new.root)))
     if rows:
         draft.attachments = rows
         draft.changes["attached"] = number

@@ -100,8 +100,15 @@ class Opener:
             raise self.translated(error) from error
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        if self._is_prepared(connection):
-            return
+        connection.execute("BEGIN")  # so that all that is looked at is of one moment
+        try:
+            if self._is_prepared(connection):
+                return
+        finally:
+            roll_back(connection)
+        # SQLite syncs the directory of a new file but does not tell if that fails, so it is done here again: before the
+        # schema, so that whoever comes after a failure does it once more.
+        sync_directory(self.path)
         with transaction(connection):
             if self._is_prepared(connection):  # somebody else was first
                 return
@@ -109,8 +116,6 @@ class Opener:
             connection.execute(schema)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        # SQLite syncs the directory of a new file but does not tell if that fails, so it is done here again.
-        sync_directory(self.path)
 
     def _is_prepared(self, connection: apsw.Connection) -> bool:
         application, version = connection.pragma("application_id"), connection.pragma("user_version")
@@ -160,8 +165,8 @@ class _Patience:
 @contextlib.contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
     """A write transaction: all or nothing."""
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         yield
         connection.execute("COMMIT")
     except BaseException:

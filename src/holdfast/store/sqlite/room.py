@@ -28,8 +28,9 @@ class Room:
         """
         for commit in commits:
             self._unchecked_bytes += _COMMIT_BYTES
-            for chunk in commit.chunks:
-                self._unchecked_bytes += len(chunk.body)
+            bodies = [part.body for parts in (commit.chunks, commit.entries, commit.effects) for part in parts]
+            roots = [part.root for parts in (commit.checkpoints, commit.attachments) for part in parts]
+            self._unchecked_bytes += sum(map(len, bodies)) + sum(map(len, roots))
         if self._unchecked_bytes <= self._reserve_bytes // 16:
             return
         free = free_bytes(self._path)

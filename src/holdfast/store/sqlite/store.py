@@ -44,29 +44,6 @@ _abandoned: list[object] = []
 """Connections of a parent process that were in use when it forked: they can be neither used nor closed."""
 
 
-class _Writing:
-    """Holds the writer's lock, and translates the errors of SQLite."""
-
-    def __init__(self, store: SqliteStore, lock: threading.RLock) -> None:
-        self._store = store
-        self._lock = lock
-
-    def __enter__(self) -> Writer:
-        self._lock.acquire()
-        try:
-            return self._store.open_writer()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            if isinstance(error, apsw.Error):
-                raise self._store.failed(error) from error
-        finally:
-            self._lock.release()
-
-
 class SqliteStore(SqliteReads):
     """Runs in one SQLite file."""
 
@@ -79,10 +56,10 @@ class SqliteStore(SqliteReads):
         self._room = Room(self.path, reserve_bytes) if reserve_bytes else None
         self._opener = Opener(self.path, timeout_s, vfs)
         self._closed = ""
-        self._at_rest = True
+        self._at_rest = self._locked = True
         self._reset()
         watch_restless(self)
-        with self._writing as writer:
+        with self._writing() as writer:
             self._opener.prepare(writer.connection)
 
     def _reset(self) -> None:
@@ -90,7 +67,6 @@ class SqliteStore(SqliteReads):
         self._writer: Writer | None = None
         self._idle: deque[apsw.Connection] = deque()
         self._readers = Turnstile()
-        self._writing = _Writing(self, self._lock)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -99,15 +75,15 @@ class SqliteStore(SqliteReads):
             self._room.check(commits, self._reusable_bytes)
         with self._lock:
             try:
-                return (self._writer or self.open_writer()).commit(commits)
+                return (self._writer or self._opened_writer()).commit(commits)
             except Unclear as unclear:
                 return self._settled(unclear)
             except apsw.Error as error:
-                raise self.failed(error) from error
+                raise self._failed(error) from error
 
     def _reusable_bytes(self) -> int:
         """What prune and delete have freed inside the file."""
-        with self._writing as writer:
+        with self._writing() as writer:
             pages: int = writer.connection.pragma("freelist_count")
             return pages * int(writer.connection.pragma("page_size"))
 
@@ -121,7 +97,7 @@ class SqliteStore(SqliteReads):
         cause = unclear.__cause__
         self._drop_writer()
         try:
-            with self._writing as writer:
+            with self._writing() as writer:
                 is_there = self._is_there(writer, unclear.outcomes)
                 if is_there:
                     writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -225,15 +201,24 @@ class SqliteStore(SqliteReads):
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    def open_writer(self) -> Writer:
-        """The writer, with its lock held by this thread."""
+    def _opened_writer(self) -> Writer:
+        """The writer; its lock is held by this thread."""
         if self._closed:
             raise StoreClosed(f"{self.url} {self._closed}")
         if self._writer is None:
             self._writer = Writer(self._opener.open(), self._clock)
         return self._writer
 
-    def failed(self, error: apsw.Error) -> HoldfastError:
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        """Holds the writer's lock, and translates the errors of SQLite."""
+        with self._lock:
+            try:
+                yield self._opened_writer()
+            except apsw.Error as error:
+                raise self._failed(error) from error
+
+    def _failed(self, error: apsw.Error) -> HoldfastError:
         """What an error of SQLite means. After an input/output error its connection is not used again."""
         if isinstance(error, apsw.IOError):
             self._drop_writer()
@@ -242,11 +227,19 @@ class SqliteStore(SqliteReads):
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Writer]:
         """A write transaction."""
-        with self._writing as writer, transaction(writer.connection):
+        with self._writing() as writer:
+            done = False
             try:
-                yield writer
-            except BaseException:
+                with transaction(writer.connection):
+                    yield writer
+                    done = True
+            except BaseException as error:
                 writer.forget()
+                if done and isinstance(error, apsw.IOError):
+                    self._drop_writer()
+                    raise StorageFailed(
+                        f"{self.path}: the disk failed while committing; whether it was done is not known ({error})"
+                    ) from error
                 raise
 
     def _drop_writer(self) -> None:
@@ -281,12 +274,13 @@ class SqliteStore(SqliteReads):
 
     def before_fork(self) -> None:
         """Wait until nobody is inside SQLite: the child would inherit its locks in the middle of something."""
-        self._at_rest = self._lock.acquire(timeout=_REST_S) and self._readers.shut(_REST_S)
+        self._locked = self._lock.acquire(timeout=_REST_S)
+        self._at_rest = self._locked and self._readers.shut(_REST_S)
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
         self._readers.open()
-        if self._at_rest:
+        if self._locked:
             self._lock.release()
 
     def after_fork(self) -> None:

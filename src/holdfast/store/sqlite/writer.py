@@ -48,8 +48,8 @@ class Writer:
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Apply or refuse each commit, in one transaction. An error leaves nothing of any of them."""
         outcomes: list[Outcome] = []
-        self._execute("BEGIN IMMEDIATE")
         try:
+            self._execute("BEGIN IMMEDIATE")
             for commit in commits:
                 outcomes.append(self.one(commit))  # noqa: PERF401 - what there is must be known if the next line fails
             self._execute("COMMIT")

@@ -274,3 +274,24 @@ class ClaimingContract(ContractBase):
             self.store.claim_ready("w1", workflows="odd")
         with raises(InvalidId):
             self.store.claim_ready("")
+
+    def test_a_plain_write_after_the_lease_makes_the_run_ready_again(self) -> None:
+        writes: dict[str, Callable[[], object]] = {
+            "a": lambda: self.store.append("a", [{"kind": "note"}]),
+            "b": lambda: self.store.save("b", 2),
+            "c": lambda: self.store.mark_done("c", "effect"),
+        }
+        for name, write in writes.items():
+            self.store.save(name, 1)
+            self.claimed(name, owner="gone", lease=1)
+            self.clock.advance(2)
+            write()
+        assert [claim.run_id for claim in self.store.claim_ready("w2", limit=5)] == ["a", "b", "c"]
+
+    def test_a_renewal_that_is_refused_changes_nothing(self) -> None:
+        self.store.save("run", 1)
+        claim = self.claimed(lease=5)
+        with raises(InvalidInput):
+            claim.renew("x")  # type: ignore[arg-type]
+        assert claim.lease == 5
+        claim.renew()

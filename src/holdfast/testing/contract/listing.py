@@ -127,3 +127,7 @@ class ListingContract(ContractBase):
         assert report.ok
         assert report.problems == []
         assert (report.runs, report.checkpoints, report.entries, report.unused_chunks) == (1, 2, 3, 0)
+
+    def test_no_status_at_all_is_no_run(self) -> None:
+        self.store.save("run", 1)
+        assert list(self.store.runs(status=[])) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import CheckpointNotFound, DamagedData, InvalidInput, RunExists, RunNotFound, UnsupportedFormat
+from holdfast.model.views import Keep
 from holdfast.testing.contract.base import ContractBase, raises
 
 
@@ -130,3 +131,20 @@ class MovingContract(ContractBase):
         self.store.fork("run", "fork")
         assert self.store.copy("run", "copy").status == "ready"
         assert self.store.claim("copy", owner="w2") is not None
+
+    def test_a_copy_protects_what_an_effect_in_doubt_may_need(self) -> None:
+        self.store.save("run", 1)
+        self.store.append("run", [{"kind": "a"}])
+        self.clock.advance(5)
+        self.store.mark_intent("run", "pay")
+        self.clock.advance(5)
+        for i in range(2, 5):
+            self.store.save("run", i)
+        self.store.prune("run", Keep(last=2))
+        self.store.copy("run", "copied")
+        self.store.import_run(self.store.export_run("run"), run_id="imported")
+        for name in ("copied", "imported"):
+            ours, theirs = self.store.effects(name)[0], self.store.effects("run")[0]
+            assert ours.created_at == theirs.created_at
+            self.store.prune(name, Keep(last=1))
+            assert [self.state(name, checkpoint_id=c.checkpoint_id) for c in self.store.history(name)] == [1, 4]

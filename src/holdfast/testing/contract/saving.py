@@ -18,6 +18,7 @@ from holdfast.errors import (
     WorkflowConflict,
 )
 from holdfast.testing.contract.base import ContractBase, raises
+from holdfast.verbs.store import Store
 
 HOSTILE_IDS = [
     "a/b", "a_b", "A/b", "a\\b", "..", "../../etc/passwd", "/abs", ".", "con", "nul", "aux.txt", "x.", "x ", " ",
@@ -266,3 +267,62 @@ class SavingContract(ContractBase):
             self.store.save("run", 2)
         with raises(StoreClosed):
             self.store.load("run")
+
+    def test_a_holder_does_not_rely_on_the_state_of_an_earlier_run_of_its_id(self) -> None:
+        other = Store(self.store.port, clock=self.clock)  # stands for another process
+        self.store.save("run", self.conversation(30))
+        assert other.delete("run")
+        other.save("run", {"new": 1})
+        claim = self.store.claim("run", owner="w")
+        assert claim is not None
+        claim.save(self.conversation(30))
+        claim.attach("a", "k", self.conversation(30))
+        assert self.state("run") == self.conversation(30)
+        assert other.attachments("run", "a") == {"k": self.conversation(30)}
+        assert other.verify().problems == []
+
+    def test_a_save_that_was_there_already_is_not_taken_for_what_it_would_have_written(self) -> None:
+        pad = "".join(map(str, range(1000)))
+        small = "".join(map(str, range(7000, 7375)))
+        first = {"pad": pad, "field": {"a": "A" * 1500, "b": "B" * 1500}}
+        second = {"pad": pad, "field": {"a": small, "b": "small"}}
+        third = {"pad": pad, "field": {"a": small, "b": "B" * 1500}}
+        other = Store(self.store.port, clock=self.clock)
+        self.store.save("run", first, checkpoint_id="c1")
+        other.save("run", second, checkpoint_id="c2")
+        self.store.save("run", second, checkpoint_id="c2")
+        self.store.save("run", third, checkpoint_id="c3")
+        assert self.state("run") == third
+        assert other.verify().problems == []
+
+    def test_numbers_beyond_all_bounds_are_refused(self) -> None:
+        self.store.save("run", 1)
+        for odd in (-1, 2**53 + 1, 2**64, 1.0, True):
+            with raises(InvalidInput):
+                self.store.save("run", 1, step=odd)  # type: ignore[arg-type]
+        self.store.save("run", 1, step=2**53)
+        assert self.store.save("run", 1).step == 2**53 + 1
+        assert self.state("run", step=2**53 + 1) == 1
+        with raises(InvalidInput):
+            self.store.load("run", step=2**64)
+        with raises(InvalidCursor):
+            self.store.load("run", at="journal." + "1" * 5000)
+        with raises(InvalidCursor):
+            self.store.runs(after="runs." + "1" * 5000)
+        assert self.store.journal("run", limit=2**70) == []
+
+    def test_metadata_that_cannot_be_stored_is_refused_with_its_path(self) -> None:
+        endless: list[Any] = []
+        endless.append(endless)
+        for odd in ({"a": {1: 2, "b": 3}}, {"a": endless}, {"a": {"x": object()}}):
+            with raises(Unstorable) as caught:
+                self.store.save("run", 1, metadata=odd)
+            assert caught.error.path.startswith("metadata['a']")
+        assert self.store.load("run") is None
+
+    def test_the_metadata_of_a_run_has_a_limit(self) -> None:
+        with raises(LimitExceeded):
+            for i in range(20):
+                self.store.save("run", 1, metadata={f"k{i}": "x" * 10_000})
+        assert self.store.runs()[0].metadata.keys() < {f"k{i}" for i in range(20)}
+        self.store.save("run", 2, metadata={"k0": "shorter"})
