@@ -110,8 +110,9 @@ class Model:
 
     def _written(self, run_id: str) -> Run:
         run = self.runs.setdefault(run_id, Run())
-        if run_id not in self.held:
+        if run_id not in self.held and run.owner:
             run.owner = ""  # a plain write revokes a claim whose owner is gone
+            run.status = "ready" if run.status == "running" else run.status
         return run
 
     def save(

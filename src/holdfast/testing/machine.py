@@ -102,7 +102,9 @@ class StoreMachine(RuleBasedStateMachine):
             return None
         if run is None:
             run = self.model[run_id] = Run()
-        run.claim = None
+        if run.claim is not None:
+            run.claim = None
+            run.status = READY if run.status == RUNNING else run.status
         return run
 
     # --- rules -------------------------------------------------------------------------------------------------------
