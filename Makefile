@@ -28,7 +28,7 @@ format: .venv/.ready
 
 # Counts are arguments: make torture KILLS=2000 CUTS=100000 CLAIM_S=600 …
 torture: .venv/.ready
-	$(BIN)/python -m tests.torture $(foreach name,KILLS CUTS SYNCS FAULTS FULL CLAIM_S WRITERS_S FORKS RACES MACHINE SEED ONLY,$(if $($(name)),$(name)=$($(name))))
+	$(BIN)/python -m tests.torture $(foreach name,KILLS CUTS SYNCS FAULTS FULL CLAIM_S WRITERS_S FORKS RACES DIR_CUTS DIR_SYNCS DIR_FAULTS PG_S MACHINE SEED ONLY,$(if $($(name)),$(name)=$($(name))))
 
 bench: .venv-bench/.ready
 	.venv-bench/bin/python -m bench $(ARGS)
@@ -50,8 +50,8 @@ bench: .venv-bench/.ready
 # The lock: exact versions with hashes, for every supported Python.
 lock: .venv/.ready
 	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements/uv.txt -
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group dev -o requirements/dev.txt pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group bench --group build -o requirements/bench.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group dev --extra postgres -o requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group bench --group build --group servers --extra postgres -o requirements/bench.txt pyproject.toml
 
 clean:
 	rm -rf .venv .venv-bench

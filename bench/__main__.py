@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from bench import imports, syncs
+from tests.postgres.server import Server
+
+from bench import imports, syncs, trips
 from bench.facts import facts, is_disk
-from bench.plans import GROUPS, PLANS, quick
+from bench.plans import GROUPS, PLANS, POSTGRES, quick
 from bench.plot import draw
 from bench.results import Result
 from bench.rounds import Stage
+from bench.systems.databases import SERVER
 from bench.table import table, target_table, workload_table
 
 MEMORY: Final = Path("/dev/shm")
@@ -95,10 +101,32 @@ def take_imports(given: argparse.Namespace, report: Report) -> None:
     report.say(f"## import\n\n{times}\n\n{sizes}\n\n{imports.verdict(found)}")
 
 
+@contextlib.contextmanager
+def server(given: argparse.Namespace) -> Iterator[None]:
+    """A PostgreSQL with its own defaults, if any workload needs one."""
+    if not set(given.only) & POSTGRES.keys():
+        yield
+        return
+    made = Server()
+    try:
+        os.environ[SERVER] = made.create().url(host="127.0.0.1")
+        yield
+    finally:
+        made.remove()
+
+
+def count_trips(report: Report) -> None:
+    statements, round_trips = trips.counted()
+    report.say(f"## trips\n\nPostgreSQL: {statements:.2f} statements and {round_trips:.2f} round trips per save.")
+
+
 def main() -> None:
     given = arguments()
     report = Report(given.out / "report.txt")
-    results = play(given, report)
+    with server(given):
+        results = play(given, report)
+        if "pg_save" in given.only:
+            count_trips(report)
     if "syncs" in given.only:
         count_syncs(given, report)
     if "import" in given.only:

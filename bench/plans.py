@@ -1,127 +1,51 @@
-"""The workloads: which systems take part, what a round of each is, and which numbers come out of it."""
+"""The workloads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-_SYSTEMS: Final = "bench.systems"
-
-Slices = list[dict[str, Any]]
-"""What a worker answered for each slice of one system in one round."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A system that takes part."""
-
-    name: str
-    subject: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    share: float = 1.0
-    """Slow systems do this part of the operations; times are per operation, so they stay comparable."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A workload."""
-
-    name: str
-    title: str
-    entries: tuple[Entry, ...]
-    kinds: Mapping[str, int]
-    """Kinds of operation, and how many of each make a slice."""
-    passes: int
-    """How often each system gets its turn in a round."""
-    numbers: Callable[[Slices], dict[str, float]]
-    fresh: bool = False
-    """Whether every round starts with new databases."""
-    memory: bool = False
-    """Whether it lies in memory, to show what it costs beside the disk."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    turns: int = 0
-    """How long the conversation is, if it was written before."""
-
-    @property
-    def total(self) -> int:
-        """How many turns or operations a database gets to see in a round."""
-        return self.turns or self.passes * max(self.kinds.values())
-
-    @property
-    def floor(self) -> str:
-        return self.entries[0].name
-
-
-def _entry(name: str, subject: str, share: float = 1.0, **options: Any) -> Entry:
-    return Entry(name, f"{_SYSTEMS}.{subject}", options, share)
-
-
-# --- numbers of a round ----------------------------------------------------------------------------------------------
-
-
-def _each_us(slices: Slices) -> list[float]:
-    return [one for found in slices for one in found["each_us"]]
-
-
-def per_operation(slices: Slices) -> dict[str, float]:
-    """The mean, because now and then an operation pays for a WAL checkpoint and the others have to carry it."""
-    mean = fmean(_each_us(slices))
-    return {"us": mean, "per_s": 1e6 / mean}
-
-
-def per_turn(slices: Slices) -> dict[str, float]:
-    each = _each_us(slices)
-    tenth = max(1, len(each) // 10)
-    first, last = fmean(each[:tenth]), fmean(each[-tenth:])
-    return {"us": fmean(each), "first_us": first, "last_us": last, "growth": last / first}
-
-
-def per_kind(slices: Slices) -> dict[str, float]:
-    return {f"{found['kind']}_us": median(found["each_us"]) for found in slices}
-
-
-# --- the workloads ---------------------------------------------------------------------------------------------------
+from bench.plan import Plan, entry, per_kind, per_operation, per_turn
 
 _SAVE: Final = (
-    _entry("floor apsw", "floors:RawInsert"),
-    _entry("floor sqlite3", "floors:RawInsertStdlib"),
-    _entry("holdfast", "with_holdfast:Save"),
-    _entry("holdfast claim", "with_holdfast:Save", claim=True),
-    _entry("langgraph", "with_langgraph:Save"),
-    _entry("langgraph put only", "with_langgraph:Save", prebuilt=True),
-    _entry("dbos", "with_dbos:Save", share=0.1),
-    _entry("json file", "with_json:Save"),
+    entry("floor apsw", "floors:RawInsert"),
+    entry("floor sqlite3", "floors:RawInsertStdlib"),
+    entry("holdfast", "with_holdfast:Save"),
+    entry("holdfast claim", "with_holdfast:Save", claim=True),
+    entry("langgraph", "with_langgraph:Save"),
+    entry("langgraph put only", "with_langgraph:Save", prebuilt=True),
+    entry("dbos", "with_dbos:Save", share=0.1),
+    entry("json file", "with_json:Save"),
 )
 _TURNS: Final = (
-    _entry("floor append", "floors:Append"),
-    _entry("holdfast", "with_holdfast:Turns"),
-    _entry("langgraph", "langgraph_turns:Turns"),
-    _entry("langgraph delta", "langgraph_turns:Turns", delta=True),
-    _entry("json file", "with_json:Turns"),
+    entry("floor append", "floors:Append"),
+    entry("holdfast", "with_holdfast:Turns"),
+    entry("langgraph", "langgraph_turns:Turns"),
+    entry("langgraph delta", "langgraph_turns:Turns", delta=True),
+    entry("json file", "with_json:Turns"),
 )
 _LOAD: Final = (
-    _entry("floor blob", "floors:OneBlob"),
-    _entry("holdfast", "with_holdfast:Load"),
-    _entry("langgraph", "langgraph_turns:Load", share=0.2),
-    _entry("langgraph saver", "langgraph_turns:LoadTuple", share=0.2),
-    _entry("langgraph delta", "langgraph_turns:Load", share=0.2, delta=True),
-    _entry("dbos", "with_dbos:Load", share=0.5),
-    _entry("json file", "with_json:Load"),
+    entry("floor blob", "floors:OneBlob"),
+    entry("holdfast", "with_holdfast:Load"),
+    entry("langgraph", "langgraph_turns:Load", share=0.2),
+    entry("langgraph saver", "langgraph_turns:LoadTuple", share=0.2),
+    entry("langgraph delta", "langgraph_turns:Load", share=0.2, delta=True),
+    entry("dbos", "with_dbos:Load", share=0.5),
+    entry("json file", "with_json:Load"),
 )
 _CONCURRENT: Final = (
-    _entry("floor threads", "crowd_systems:FloorThreads"),
-    _entry("floor tasks", "crowd_systems:FloorTasks"),
-    _entry("holdfast threads", "crowd_systems:HoldfastThreads"),
-    _entry("holdfast tasks", "crowd_systems:HoldfastTasks"),
-    _entry("langgraph threads", "crowd_langgraph:LangGraphThreads", share=0.5),
-    _entry("langgraph async tasks", "crowd_langgraph:LangGraphTasks", share=0.2),
-    _entry("dbos workflows", "crowd_dbos:DbosWorkflows", share=0.1),
-    _entry("json file threads", "crowd_systems:JsonThreads", share=0.5),
+    entry("floor threads", "crowd_systems:FloorThreads"),
+    entry("floor tasks", "crowd_systems:FloorTasks"),
+    entry("holdfast threads", "crowd_systems:HoldfastThreads"),
+    entry("holdfast tasks", "crowd_systems:HoldfastTasks"),
+    entry("langgraph threads", "crowd_langgraph:LangGraphThreads", share=0.5),
+    entry("langgraph async tasks", "crowd_langgraph:LangGraphTasks", share=0.2),
+    entry("dbos workflows", "crowd_dbos:DbosWorkflows", share=0.1),
+    entry("json file threads", "crowd_systems:JsonThreads", share=0.5),
 )
 
-PLANS: Final = {
+SQLITE: Final = {
     plan.name: plan
     for plan in (
         Plan("save", "save a 1 KB state, one after another", _SAVE, {"": 100}, 10, per_operation),
@@ -129,7 +53,7 @@ PLANS: Final = {
         Plan(
             "turns",
             "1,000 turns, each adding a 1 KB message and saving",
-            (*_TURNS, _entry("dbos", "with_dbos:Turns")),
+            (*_TURNS, entry("dbos", "with_dbos:Turns")),
             {"": 50},
             20,
             per_turn,
@@ -168,12 +92,59 @@ PLANS: Final = {
     )
 }
 
+_PG_SAVE: Final = (
+    entry("floor psycopg", "postgres_floors:RawInsert"),
+    entry("holdfast", "postgres_holdfast:Save"),
+    entry("holdfast claim", "postgres_holdfast:Save", claim=True),
+    entry("langgraph", "postgres_langgraph:Save"),
+    entry("dbos", "postgres_dbos:Save", share=0.1),
+)
+_PG_TURNS: Final = (
+    entry("floor append", "postgres_floors:Append"),
+    entry("holdfast", "postgres_holdfast:Turns"),
+    entry("langgraph delta", "postgres_langgraph:Turns"),
+    entry("dbos", "postgres_dbos:Turns"),
+)
+_PG_CONCURRENT: Final = (
+    entry("floor pool of 16", "postgres_floors:PoolTasks"),
+    entry("floor group", "postgres_floors:GroupTasks"),
+    entry("holdfast threads", "postgres_holdfast:StoreThreads"),
+    entry("holdfast tasks", "postgres_holdfast:StoreTasks"),
+    entry("langgraph async tasks", "postgres_langgraph:SaverTasks", share=0.2),
+    entry("dbos workflows", "postgres_dbos:Workflows", share=0.1),
+)
+_PG_CLAIMS: Final = (
+    entry("floor one by one", "drains:OneByOne"),
+    entry("holdfast", "drains:Holdfast"),
+    entry("holdfast one by one", "drains:HoldfastOneByOne"),
+)
+
+POSTGRES: Final = {
+    plan.name: plan
+    for plan in (
+        Plan("pg_save", "PostgreSQL: save a 1 KB state, one after another", _PG_SAVE, {"": 100}, 10, per_operation),
+        Plan(
+            "pg_turns",
+            "PostgreSQL: 1,000 turns, each adding a 1 KB message and saving",
+            _PG_TURNS,
+            {"": 50},
+            20,
+            per_turn,
+            fresh=True,
+        ),
+        Plan("pg_concurrent", "PostgreSQL: 64 tasks saving 64 runs", _PG_CONCURRENT, {"": 1280}, 3, per_operation),
+        Plan("pg_claims", "PostgreSQL: 4 processes empty a queue", _PG_CLAIMS, {"": 500}, 3, per_operation),
+    )
+}
+PLANS: Final = {**SQLITE, **POSTGRES}
+
 GROUPS: Final = {
     "save": ("save",),
     "save_tmpfs": ("save_tmpfs",),
     "turns": ("turns", "turns_edit", "turns_blob"),
     "load": ("load",),
     "concurrent": ("concurrent",),
+    **{name: (name,) for name in POSTGRES},
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from bench.plans import Plan
+from bench.plan import Plan
 
 
 class Spread(NamedTuple):

@@ -70,6 +70,13 @@ def raw_bytes(turns: int) -> int:
     return sum(len(ormsgpack.packb(message(number))) for number in range(turns))
 
 
+def _bytes_grown(result: Result) -> Spread | None:
+    """Without what an empty database takes."""
+    found = result.spread("holdfast", "bytes_each")
+    turns = result.plan.total
+    return found and Spread(*(value * turns / raw_bytes(turns) for value in found))
+
+
 TARGETS: Final = (
     Target("save", "of the floor's speed", _part("holdfast", "floor apsw"), 0.7, stretch=0.85),
     Target("save_tmpfs", "of LangGraph's speed", _part("holdfast", "langgraph"), 1.0),
@@ -85,6 +92,13 @@ TARGETS: Final = (
     Target("concurrent", "threads, of their floor", _part("holdfast threads", "floor threads"), 0.4, stretch=0.5),
     Target("concurrent", "tasks, of their floor", _part("holdfast tasks", "floor tasks"), 0.4, stretch=0.5),
     Target("concurrent", "tasks, of the threads' floor", _part("holdfast tasks", "floor threads"), 0.4, stretch=0.5),
+    Target("pg_save", "of the floor's speed", _part("holdfast", "floor psycopg"), 0.65, stretch=0.8),
+    Target("pg_turns", "times DeltaChannel's speed", _part("holdfast", "langgraph delta"), 5.0),
+    Target("pg_turns", "bytes kept, times the raw messages", _bytes_grown, 1.5, most=True),
+    Target("pg_concurrent", "tasks, times a pool of 16", _part("holdfast tasks", "floor pool of 16"), 3.0),
+    Target("pg_concurrent", "tasks, times LangGraph", _part("holdfast tasks", "langgraph async tasks"), 15.0),
+    Target("pg_concurrent", "tasks, of the group's floor", _part("holdfast tasks", "floor group"), 0.5, beyond=True),
+    Target("pg_claims", "times one by one", _part("holdfast", "floor one by one"), 4.0),
 )  # fmt: skip
 
 

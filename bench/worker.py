@@ -2,6 +2,7 @@
 
     {"do": "begin", "subject": "module:Class", "directory": "...", "total": n, "options": {...}}
     {"do": "slice", "kind": "...", "first": n, "count": n}
+    {"do": "size"}
     {"do": "end"}
 
 Every command is answered by one line on what was standard output when the process began; whatever the system itself
@@ -44,11 +45,17 @@ class Worker:
             "each_us": [round(one * 1e6, 1) for one in seconds],
         }
 
+    def size(self) -> dict[str, Any]:
+        """What the system says it takes; None if its files tell."""
+        size = getattr(self._subject, "size", None)
+        return {"bytes": size() if size else None}
+
     def end(self) -> dict[str, Any]:
+        found = self.size()
         if self._subject is not None:
             self._subject.close()
             self._subject = None
-        return {}
+        return found
 
 
 def main() -> None:

@@ -14,9 +14,9 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Keep, StorageFailed, StorageFull, StoreClosed
+from holdfast import Keep, StorageFailed, StorageFull, StoreClosed, forking
 from holdfast.store.sqlite import connection as connections
-from holdfast.store.sqlite import room as rooms
+from holdfast.store import room as rooms
 from holdfast.store.sqlite import store as stores
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -282,3 +282,26 @@ def test_a_directory_whose_sync_failed_is_synced_by_the_next_who_opens(
     assert len(calls) == 2
     holdfast.open(url).close()
     assert len(calls) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_waits_for_what_is_being_imported() -> None:
+    held, imported = threading.Event(), threading.Event()
+
+    def load() -> None:
+        with forking.loading:
+            held.set()
+            imported.wait(0.2)
+            imported.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    assert held.wait(30)
+    child = os.fork()
+    if child == 0:
+        free = forking.loading.acquire(blocking=False)
+        os._exit(0 if free and imported.is_set() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    thread.join(30)
+    assert forking.loading.acquire(blocking=False)
+    forking.loading.release()

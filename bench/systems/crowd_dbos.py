@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from bench.systems.crowds import CROWD, Crowd, State
 from bench.systems.with_dbos import Running
@@ -13,9 +12,9 @@ from bench.systems.with_dbos import Running
 class DbosWorkflows(Crowd):
     """A workflow for each member."""
 
-    def __init__(self, directory: Path, total: int, **options: Any) -> None:
+    def __init__(self, directory: Path, total: int, *, url: str | None = None) -> None:
         self._names = [f"run-{member:02d}" for member in range(CROWD)]
-        self._running = Running(directory, self._names)
+        self._running = Running(directory, self._names, url)
 
     def together(self, work: list[list[State]]) -> float:
         start = perf_counter()

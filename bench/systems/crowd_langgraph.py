@@ -13,7 +13,7 @@ from bench.systems.crowds import CROWD, State, Tasks, Threads
 from bench.systems.with_langgraph import checkpoint, config, metadata, opened
 
 
-class _Runs:
+class Runs:
     """The newest checkpoint of each member."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class LangGraphThreads(Threads):
     def __init__(self, directory: Path, total: int, **options: Any) -> None:
         self._connection = opened(directory)
         self._saver: Any = SqliteSaver(self._connection)
-        self._runs = _Runs()
+        self._runs = Runs()
 
     def save(self, member: int, state: State) -> None:
         self._saver.put(*self._runs.next(member, state))
@@ -50,7 +50,7 @@ class LangGraphTasks(Tasks):
 
     def __init__(self, directory: Path, total: int, **options: Any) -> None:
         super().__init__()
-        self._runs = _Runs()
+        self._runs = Runs()
         self._context: Any = AsyncSqliteSaver.from_conn_string(str(directory / "langgraph.db"))
         self._saver: Any = self.loop.run_until_complete(self._context.__aenter__())
         self.loop.run_until_complete(self._saver.setup())

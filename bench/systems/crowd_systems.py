@@ -81,8 +81,8 @@ class FloorTasks(Tasks):
 class HoldfastThreads(Threads):
     """One store for all threads."""
 
-    def __init__(self, directory: Path, total: int, **options: Any) -> None:
-        self._store = with_holdfast.opened(directory)
+    def __init__(self, directory: Path, total: int, *, url: str | None = None) -> None:
+        self._store = with_holdfast.opened(directory, url)
 
     def save(self, member: int, state: State) -> None:
         self._store.save(f"run-{member:02d}", state)
@@ -94,9 +94,9 @@ class HoldfastThreads(Threads):
 class HoldfastTasks(Tasks):
     """One store for all tasks."""
 
-    def __init__(self, directory: Path, total: int, **options: Any) -> None:
+    def __init__(self, directory: Path, total: int, *, url: str | None = None) -> None:
         super().__init__()
-        self._store = with_holdfast.opened(directory)
+        self._store = with_holdfast.opened(directory, url)
 
     def save(self, member: int, state: State) -> Awaitable[Any]:
         return self._store.aio.save(f"run-{member:02d}", state)

@@ -41,8 +41,10 @@ class DeltaState(TypedDict, total=False):
 class Conversation:
     """The graph, its saver and its database."""
 
-    def __init__(self, directory: Path, total: int, *, delta: bool) -> None:
-        self.connection = opened(directory)
+    def __init__(self, directory: Path, total: int, *, delta: bool, saver: Any = None) -> None:
+        if saver is None:
+            self.connection = opened(directory)
+            saver = SqliteSaver(self.connection)
         self.config: dict[str, Any] = {"configurable": {"thread_id": data.RUN}, "recursion_limit": total + 10}
         self.coming: list[Any] = []
         self._taken, self._total = 0, total
@@ -50,7 +52,7 @@ class Conversation:
         graph.add_node("turn", self._turn)
         graph.add_edge(START, "turn")
         graph.add_conditional_edges("turn", lambda _: "turn" if self._taken < self._total else END)
-        self.graph: Any = graph.compile(checkpointer=SqliteSaver(self.connection))
+        self.graph: Any = graph.compile(checkpointer=saver)
 
     def _turn(self, state: Any) -> dict[str, Any]:
         self._taken += 1

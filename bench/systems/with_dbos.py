@@ -54,9 +54,9 @@ def workflow(name: str) -> None:
 class Running:
     """DBOS, launched on a new database, and its workflows."""
 
-    def __init__(self, directory: Path, names: list[str]) -> None:
-        settings = {"connect_args": {"factory": Connection}}
-        url = f"sqlite:///{directory / 'dbos.sqlite'}"
+    def __init__(self, directory: Path, names: list[str], url: str | None = None) -> None:
+        settings: dict[str, Any] = {} if url else {"connect_args": {"factory": Connection}}
+        url = url or f"sqlite:///{directory / 'dbos.sqlite'}"
         DBOS(
             config={
                 "name": "bench",
@@ -92,8 +92,8 @@ class Save:
 
     offers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, directory: Path, total: int, **options: Any) -> None:
-        self._running = Running(directory, [data.RUN])
+    def __init__(self, directory: Path, total: int, *, url: str | None = None) -> None:
+        self._running = Running(directory, [data.RUN], url)
 
     def slice(self, kind: str, first: int, count: int) -> list[float]:
         return self._running.submit(data.RUN, [data.state(n) for n in range(first, first + count)])()
@@ -107,8 +107,8 @@ class Turns:
 
     offers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, directory: Path, total: int, **options: Any) -> None:
-        self._running = Running(directory, [data.RUN])
+    def __init__(self, directory: Path, total: int, *, url: str | None = None) -> None:
+        self._running = Running(directory, [data.RUN], url)
 
     def slice(self, kind: str, first: int, count: int) -> list[float]:
         return self._running.submit(data.RUN, [data.message(n) for n in range(first, first + count)])()

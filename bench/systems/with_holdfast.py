@@ -10,9 +10,9 @@ from bench import data
 from bench.systems.subject import timed
 
 
-def opened(directory: Path) -> holdfast.Store:
-    """A store in a new file."""
-    return holdfast.open(f"sqlite:{directory / 'runs.db'}")
+def opened(directory: Path, url: str | None = None) -> holdfast.Store:
+    """A store in a new file, or at `url`."""
+    return holdfast.open(url or f"sqlite:{directory / 'runs.db'}")
 
 
 class Save:
@@ -20,8 +20,8 @@ class Save:
 
     offers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, directory: Path, total: int, *, claim: bool = False) -> None:
-        self._store = opened(directory)
+    def __init__(self, directory: Path, total: int, *, claim: bool = False, url: str | None = None) -> None:
+        self._store = opened(directory, url)
         self._store.save(data.RUN, data.state(0))
         self._claim = self._store.claim(data.RUN, owner="bench", lease=3600) if claim else None
 
@@ -41,8 +41,10 @@ class Turns:
 
     offers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, directory: Path, total: int, *, blob: bool = False, **script: Any) -> None:
-        self._store = opened(directory)
+    def __init__(
+        self, directory: Path, total: int, *, blob: bool = False, url: str | None = None, **script: Any
+    ) -> None:
+        self._store = opened(directory, url)
         self._script = data.Script(total, **script)
         self._messages = self._script.beginning()
         self._state: dict[str, Any] = {"messages": self._messages}

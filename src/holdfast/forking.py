@@ -3,13 +3,22 @@
 A child has only the thread that forked. A lock another thread held stays locked in it for ever, a pool has no threads,
 a connection is still the parent's. Whoever has such things is watched, and starts anew in the child. Whoever has things
 that must be at rest in the moment of the fork also says how to bring them to rest, and how to go on in the parent.
+
+Python itself locks a module while a thread imports it, and does not unlock it in a child. So what is imported late is
+imported under `loading`, for which a fork waits.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from typing import Protocol
+from typing import Final, Protocol
+
+_PATIENCE_S: Final = 10.0
+
+loading = threading.RLock()
+"""Held while something is imported late."""
 
 
 class Forked(Protocol):
@@ -29,6 +38,7 @@ class Restless(Forked, Protocol):
 _watched: weakref.WeakSet[Forked] = weakref.WeakSet()
 _restless: weakref.WeakSet[Restless] = weakref.WeakSet()
 _resting: list[Restless] = []
+_waited = False
 
 
 def watch(thing: Forked) -> None:
@@ -42,17 +52,23 @@ def watch_restless(thing: Restless) -> None:
 
 
 def _before() -> None:
+    global _waited
+    _waited = loading.acquire(timeout=_PATIENCE_S)
     for thing in list(_restless):
         thing.before_fork()
         _resting.append(thing)
 
 
 def _in_parent() -> None:
+    if _waited:
+        loading.release()
     while _resting:
         _resting.pop().after_fork_in_parent()
 
 
 def _in_child() -> None:
+    global loading
+    loading = threading.RLock()
     while _resting:
         _resting.pop().after_fork()
     for thing in list(_watched):

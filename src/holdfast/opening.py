@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast import forking
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidInput
 from holdfast.ids import Ids
@@ -17,29 +18,53 @@ def open(  # noqa: A001 - holdfast.open is what it is called
     timeout_s: float = 20.0,
     reserve_bytes: int = RESERVE_BYTES,
 ) -> Store:
-    """Open the store at `url`; an SQLite file is created if it is not there.
+    """Open the store at `url`; a file, a directory or a schema that is not there is created.
 
-    `memory:` forgets everything when the process ends. `sqlite:PATH` keeps it in a file that several processes may use.
-    `timeout_s` is how long a write waits for others before it raises StorageBusy. `reserve_bytes` of free disk space
-    are kept for prune. `clock` and `ids` replace time and chance, for tests.
+    `memory:` forgets everything when the process ends. `sqlite:PATH` keeps it in a file, `dir:PATH` in a directory of
+    files that people can read; several processes may use either. `postgresql://user@host/database` keeps it in
+    PostgreSQL, in the schema that `?schema=` names ("holdfast" by default).
+
+    `timeout_s` is how long a write waits for others before it raises StorageBusy; calls to a PostgreSQL that is gone
+    end after that time, or 10 seconds if that is less. `reserve_bytes` of free disk space are kept for prune, on
+    local stores. `clock` and `ids` replace time and chance, for tests.
 
     Example:
         store = holdfast.open("sqlite:runs.db")
     """
     if type(url) is not str:
         raise InvalidInput(f"the store's URL must be text, not {type(url).__name__}")
-    clock = clock or SystemClock()
     scheme, colon, path = url.partition(":")
+    if scheme in ("postgresql", "postgres"):
+        return _open_postgres(url, clock, ids, timeout_s)
+    clock = clock or SystemClock()
     if scheme == "memory" and colon and not path:
-        from holdfast.store.memory import MemoryStore
-
+        with forking.loading:
+            from holdfast.store.memory import MemoryStore
         return Store(MemoryStore(clock), clock=clock, ids=ids)
     if scheme == "sqlite" and path and path != ":memory:" and not path.startswith("//"):
-        from holdfast.store.sqlite.store import SqliteStore  # loads the driver
-
+        with forking.loading:
+            from holdfast.store.sqlite.store import SqliteStore  # loads the driver
         port = SqliteStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
         return Store(port, clock=clock, ids=ids)
+    if scheme == "dir" and path and not path.startswith("//"):
+        with forking.loading:
+            from holdfast.state.readable import Readable
+            from holdfast.store.directory.store import DirectoryStore
+        directory = DirectoryStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes, renderer=Readable())
+        return Store(directory, clock=clock, ids=ids)
     raise InvalidInput(
         f"{url!r} names no store this version has; "
-        "write memory: or sqlite:PATH, for example sqlite:runs.db or sqlite:/var/lib/runs.db"
+        "write memory:, sqlite:PATH, dir:PATH or postgresql://…, for example sqlite:runs.db or dir:/var/lib/runs"
     )
+
+
+def _open_postgres(url: str, clock: Clock | None, ids: Ids | None, timeout_s: float) -> Store:
+    try:
+        with forking.loading:
+            from holdfast.store.postgres.store import PostgresStore  # loads the driver
+    except ImportError as error:
+        if error.name is None or not error.name.startswith("psycopg"):
+            raise
+        raise InvalidInput('PostgreSQL needs its driver; pip install "holdfast[postgres]"') from error
+    port = PostgresStore(url, clock, timeout_s=timeout_s)
+    return Store(port, clock=port.clock, ids=ids)

@@ -6,6 +6,10 @@
     CLAIM_S    seconds of contended claims            SEED    makes it repeatable
     WRITERS_S  seconds of eight writing processes     ONLY    names of harnesses, with commas between
     RACES      races of prune and fork with writers   MACHINE random sequences of verbs, against a model
+    DIR_CUTS   distinct trees of a directory after a power cut or kill
+    DIR_SYNCS  syncs of a directory that fail, each followed by cuts
+    DIR_FAULTS failing calls of a directory's files, 0 means every one, and full disks
+    PG_S       seconds of crashing servers, cut connections and killed clients on PostgreSQL
 
 Prints one line of figures for each harness and exits with 1 if anything is wrong or a mutant survives.
 """
@@ -32,6 +36,10 @@ _AMOUNTS: Final[dict[str, tuple[str, float]]] = {
     "WRITERS_S": ("writers", 60),
     "FORKS": ("forks", 90),
     "RACES": ("races", 200),
+    "DIR_CUTS": ("dir_crashes", 12_000),
+    "DIR_SYNCS": ("dir_syncs", 80),
+    "DIR_FAULTS": ("dir_faults", 0),
+    "PG_S": ("pg_chaos", 120),
 }
 
 
@@ -90,6 +98,7 @@ def _machine(examples: int, seed: int) -> bool:
     _progress("machine …")
     start = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", f"--hypothesis-seed={seed}", "tests/test_machine.py"]
+    command.append("tests/directory/test_machine_directory.py")
     environment = {**os.environ, "HOLDFAST_MACHINE_EXAMPLES": str(examples)}
     more = ["-o", "timeout=0"]
     ran = subprocess.run([*command, *more], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

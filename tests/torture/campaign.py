@@ -46,5 +46,9 @@ HARNESSES: Final = {
         Harness("writers", "seconds", 2),
         Harness("forks", "forks", 6),
         Harness("races", "races", 60),
+        Harness("dir_crashes", "cuts", 500),
+        Harness("dir_syncs", "syncs", 12, {"images_each": 60}),
+        Harness("dir_faults", "faults", 250),
+        Harness("pg_chaos", "seconds", 2),
     )
 }

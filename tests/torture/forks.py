@@ -7,6 +7,7 @@ other threads save large states, read, and await. Children tell through a pipe w
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import random
 import threading
@@ -113,6 +114,8 @@ class _Trial:
             os.close(told)
             os.close(go)
             self._tell = tell
+            if not self._figures.mutant:
+                faulthandler.dump_traceback_later(self._patience_s * 0.8)  # if it hangs, say where
             work(wait)
 
         pid = child(alone)

@@ -19,7 +19,7 @@ from typing import Final
 from unittest import mock
 
 import holdfast
-from holdfast.store.sqlite import room as rooms
+from holdfast.store import room as rooms
 from tests.torture.faulty import Faults, faulty
 from tests.torture.figures import Figures
 from tests.torture.model import Model, difference, observe

@@ -20,7 +20,7 @@ from holdfast.store import decide
 from holdfast.store.sqlite import connection as connections
 from holdfast.store.sqlite import reads
 from holdfast.store.sqlite.connection import Opener, roll_back
-from holdfast.store.sqlite.room import Room
+from holdfast.store.room import Room
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import Writer
 

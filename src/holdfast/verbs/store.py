@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
+from holdfast import forking
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ClaimLost
 from holdfast.ids import Ids, RandomIds, check_id, check_lane
@@ -51,9 +52,10 @@ class Store:
     def aio(self) -> AsyncStore:
         """The same store for awaiting callers."""
         if self._aio is None:
-            from holdfast.verbs.aio import AsyncStore  # asyncio is loaded by those who use it
+            with forking.loading:
+                from holdfast.verbs.aio import AsyncStore  # asyncio is loaded by those who use it
 
-            self._aio = AsyncStore(self._place)
+                self._aio = self._aio or AsyncStore(self._place)
         return self._aio
 
     save = blocking(writing.save)

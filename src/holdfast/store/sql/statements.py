@@ -1,4 +1,4 @@
-"""Reads `statements.sql`: names to text. Only lists of columns are put in, and they come from the same file."""
+"""Reads files of named statements. Only lists of columns are put in, and they come from the same file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ _LIST: Final = re.compile(r"<(?:(\w+)\.)?(\w+)>")
 
 @cache
 def statements() -> dict[str, str]:
-    """All statements by name."""
-    text = files("holdfast.store.sql").joinpath("statements.sql").read_text("utf-8")
+    """The statements of `statements.sql` by name."""
+    return parsed(files("holdfast.store.sql").joinpath("statements.sql").read_text("utf-8"))
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Statements by name; of two with one name the later counts."""
     columns: dict[str, list[str]] = {}
     found: dict[str, list[str]] = {}
     current: list[str] = []
@@ -22,7 +26,7 @@ def statements() -> dict[str, str]:
             name, _, names = line.removeprefix("-- columns ").partition(": ")
             columns[name] = names.split(", ")
         elif line.startswith("-- name: "):
-            current = found.setdefault(line.removeprefix("-- name: "), [])
+            current = found[line.removeprefix("-- name: ")] = []
         elif line and not line.startswith("--"):
             current.append(line)
     return {name: _expanded(" ".join(lines), columns) for name, lines in found.items()}

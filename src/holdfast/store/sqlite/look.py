@@ -16,8 +16,9 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
+from holdfast.store.sql.rows import built, key_of
 from holdfast.store.sql.statements import statements
-from holdfast.store.sqlite.rows import built, effect_row, find_checkpoint, first, item_row, key_of
+from holdfast.store.sqlite.rows import effect_row, find_checkpoint, first, item_row
 
 
 class SqliteLook:

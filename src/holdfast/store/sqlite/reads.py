@@ -22,18 +22,9 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.port import RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
 from holdfast.store.sql.statements import statements
-from holdfast.store.sqlite.rows import (
-    RUN_COLUMNS,
-    built,
-    checkpoint_row,
-    effect_row,
-    find_checkpoint,
-    first,
-    item_row,
-    key_of,
-    last_key,
-)
+from holdfast.store.sqlite.rows import checkpoint_row, effect_row, find_checkpoint, first, item_row
 
 Result = TypeVar("Result")
 Binding = int | str | bytes | None

@@ -1,40 +1,22 @@
-"""Columns to rows, and a run's number with a row's number to one key."""
+"""Columns of SQLite to rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.ids import own_checkpoint_number
-from holdfast.limits import NUMBER_MAX
-from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow, RunRow
+from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow
+from holdfast.store.sql.rows import key_of
 from holdfast.store.sql.statements import statements
 
-R = TypeVar("R")
 Execute = Callable[..., Any]
-
-RUN_COLUMNS = len(RunRow.__struct_fields__)
-
-
-def key_of(run: int, number: int) -> int:
-    """The key of a row that has its own number within a run."""
-    return run << 32 | number
-
-
-def last_key(run: int) -> int:
-    """The largest key a row of the run can have."""
-    return run << 32 | NUMBER_MAX
 
 
 def first(execute: Execute, sql: str, bindings: tuple[Any, ...]) -> Any:
     """The first row, or None. Reads to the end: a statement left in the middle holds a snapshot of the database."""
     found = execute(sql, bindings).fetchall()
     return found[0] if found else None
-
-
-def built(kind: Callable[..., R], columns: Any) -> R:
-    """A row of its columns, which stand in the order of its fields."""
-    return kind(*columns)
 
 
 def checkpoint_row(columns: Any) -> CheckpointRow:

@@ -25,12 +25,13 @@ from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.decide import is_live
 from holdfast.store.port import Choose, Mark, Seen, Swept
+from holdfast.store.room import Room
 from holdfast.store.seal import next_epoch
+from holdfast.store.sql.rows import built, key_of, last_key
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import Opener, transaction
 from holdfast.store.sqlite.reads import SqliteReads, family_rows, roots_after
-from holdfast.store.sqlite.room import Room
-from holdfast.store.sqlite.rows import built, checkpoint_row, effect_row, first, key_of, last_key
+from holdfast.store.sqlite.rows import checkpoint_row, effect_row, first
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.writer import Unclear, Writer
 from holdfast.store.tags import read_metadata, tag

@@ -18,10 +18,11 @@ from holdfast.model.commit import Commit, Committed, Outcome, Refused
 from holdfast.model.rows import RunRow
 from holdfast.store.decide import Decision, decide
 from holdfast.store.seal import check_run
+from holdfast.store.sql.rows import built, key_of
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import roll_back
 from holdfast.store.sqlite.look import SqliteLook
-from holdfast.store.sqlite.rows import built, first, key_of
+from holdfast.store.sqlite.rows import first
 
 _REMEMBERED_MAX = 4096
 

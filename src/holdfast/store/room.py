@@ -21,16 +21,12 @@ class Room:
         self._reserve_bytes = reserve_bytes
         self._unchecked_bytes = reserve_bytes
 
-    def check(self, commits: Sequence[Commit], reusable_bytes: Callable[[], int]) -> None:
+    def check(self, commits: Sequence[Commit], reusable_bytes: Callable[[], int] = lambda: 0) -> None:
         """Raise StorageFull if the commits add something and there is no room for it.
 
-        `reusable_bytes` tells what lies free inside the database file, which grows only when that is used up.
+        `reusable_bytes` tells what the store can use again before it asks the disk for more.
         """
-        for commit in commits:
-            self._unchecked_bytes += _COMMIT_BYTES
-            bodies = [part.body for parts in (commit.chunks, commit.entries, commit.effects) for part in parts]
-            roots = [part.root for parts in (commit.checkpoints, commit.attachments) for part in parts]
-            self._unchecked_bytes += sum(map(len, bodies)) + sum(map(len, roots))
+        self._unchecked_bytes += sum(map(_size, commits))
         if self._unchecked_bytes <= self._reserve_bytes // 16:
             return
         free = free_bytes(self._path)
@@ -41,6 +37,13 @@ class Room:
                 f"{self._path}: {free} bytes are free and {self._reserve_bytes} are kept in reserve for prune; "
                 "free some space, prune, or open the store with a smaller reserve_bytes"
             )
+
+
+def _size(commit: Commit) -> int:
+    """About what a commit takes on disk."""
+    bodies = [part.body for parts in (commit.chunks, commit.entries, commit.effects) for part in parts]
+    roots = [part.root for parts in (commit.checkpoints, commit.attachments) for part in parts]
+    return _COMMIT_BYTES + sum(map(len, bodies)) + sum(map(len, roots))
 
 
 def free_bytes(path: str) -> int:

@@ -1,0 +1,1 @@
+"""Runs as files that people can read, in one directory."""

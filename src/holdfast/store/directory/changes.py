@@ -1,0 +1,182 @@
+"""Changes: what one line does to a run, as rows and as JSON.
+
+    {"sum": …, "n": 12, "at": "2026-01-01T00:00:00+00:00", "run": {the fields of the run's row that changed},
+     "checkpoints": [{row}, …], "entries": […], "effects": […], …, "drop_timers": ["name", …], "pruned": [3, 4]}
+
+The first line of a file also has `"format"` and `"version"`, and all fields of the run's row. A row is an object with
+the fields of docs/formats.md under their names; bytes are base64. Beside the bytes of a small value stands `"shows"`,
+the same for people; like `"at"` it is never read back.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from holdfast.errors import DamagedData, UnsupportedFormat
+from holdfast.model.commit import Commit
+from holdfast.model.rows import (
+    AttachmentRow,
+    CheckpointRow,
+    EffectRow,
+    EntryRow,
+    GateRow,
+    ItemRow,
+    LaneRow,
+    MessageRow,
+    Row,
+    RunRow,
+    TimerRow,
+)
+from holdfast.store.decide import Decision
+
+FORMAT: Final = "holdfast journal"
+VERSION: Final = 1
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """What happens to a run at one moment. `run` is its row afterwards."""
+
+    run: RunRow
+    checkpoints: Sequence[CheckpointRow] = ()
+    """New ones, and such that replace one of the same number."""
+    lanes: Sequence[LaneRow] = ()
+    entries: Sequence[EntryRow] = ()
+    effects: Sequence[EffectRow] = ()
+    attachments: Sequence[AttachmentRow] = ()
+    gates: Sequence[GateRow] = ()
+    items: Sequence[ItemRow] = ()
+    messages: Sequence[MessageRow] = ()
+    drop_timers: Sequence[str] = ()
+    timers: Sequence[TimerRow] = ()
+    """Armed after others were dropped."""
+    sent: Sequence[int] = ()
+    """Outbox messages that were delivered, by number."""
+    pruned: Sequence[int] = ()
+    """Checkpoints that are gone, by number, with their attachments."""
+
+
+class Renderer(Protocol):
+    """Shows stored bytes to people, as values JSON can express; None if they cannot be shown."""
+
+    def body(self, body: bytes) -> object | None:
+        """A small value: a journal entry, a result, an item."""
+        ...
+
+    def root(self, root: bytes) -> object | None:
+        """A state that is small enough to lie in its root."""
+        ...
+
+    def metadata(self, data: bytes) -> object | None:
+        """Metadata."""
+        ...
+
+    def state(self, root: bytes, fetch: Any) -> object | None:
+        """A state of any size; `fetch` gives the bodies of chunks by hash."""
+        ...
+
+
+_ROWS: Final[dict[str, type[Row]]] = {
+    "checkpoints": CheckpointRow,
+    "lanes": LaneRow,
+    "entries": EntryRow,
+    "effects": EffectRow,
+    "attachments": AttachmentRow,
+    "gates": GateRow,
+    "items": ItemRow,
+    "messages": MessageRow,
+    "timers": TimerRow,
+}
+_LISTS: Final[dict[str, Any]] = {"drop_timers": list[str], "sent": list[int], "pruned": list[int]}
+
+
+def change_of(made: Decision, commit: Commit) -> Change:
+    """What a decision does."""
+    return Change(
+        made.run,
+        (*made.checkpoints, *made.replaced),
+        made.lanes,
+        made.entries,
+        made.effects,
+        made.attachments,
+        made.gates,
+        (*made.items, *made.taken),
+        made.messages,
+        made.drop_timers,
+        [TimerRow(timer.timer, timer.due_us) for timer in commit.timers],
+        commit.sent,
+    )
+
+
+def write_change(change: Change, before: RunRow | None, renderer: Renderer | None) -> dict[str, Any]:
+    """The change as the content of a line; `before` is the run's row as the lines so far have it."""
+    content: dict[str, Any] = {"format": FORMAT, "version": VERSION} if before is None else {}
+    content["at"] = date_of(change.run.updated_us)
+    content["run"] = {
+        name: msgspec.to_builtins(getattr(change.run, name))
+        for name in RunRow.__struct_fields__
+        if before is None or getattr(before, name) != getattr(change.run, name)
+    }
+    if renderer is not None and "metadata" in content["run"]:
+        _show(content["run"], renderer.metadata(change.run.metadata))
+    for key in _ROWS:
+        rows = getattr(change, key)
+        if rows:
+            content[key] = [_write_row(row, renderer) for row in rows]
+    for key in _LISTS:
+        values = getattr(change, key)
+        if values:
+            content[key] = list(values)
+    return content
+
+
+def date_of(time_us: int) -> str:
+    """A moment for people; empty if no calendar has it."""
+    try:
+        return dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _write_row(row: Row, renderer: Renderer | None) -> dict[str, Any]:
+    written: dict[str, Any] = {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+    if renderer is not None:
+        if isinstance(row, (CheckpointRow, AttachmentRow)):
+            _show(written, renderer.root(row.root))
+        elif isinstance(row, (EntryRow, EffectRow, GateRow, ItemRow, MessageRow)):
+            _show(written, renderer.body(row.body))
+    return written
+
+
+def _show(written: dict[str, Any], shown: object | None) -> None:
+    if shown is not None:
+        written["shows"] = shown
+
+
+def read_change(content: dict[str, Any], before: RunRow | None, place: str) -> Change:
+    """The change that a line holds. Raises DamagedData naming `place`."""
+    if before is None and content.get("format") != FORMAT:
+        raise DamagedData(place, "it does not begin like a journal")
+    if before is None and content.get("version") != VERSION:
+        raise UnsupportedFormat(place, f"it has version {content.get('version')}, this is version {VERSION}")
+    try:
+        rows = {key: [_read_row(kind, row) for row in content.get(key, ())] for key, kind in _ROWS.items()}
+        lists = {key: msgspec.convert(content.get(key, []), kind) for key, kind in _LISTS.items()}
+        return Change(run=_read_run(content["run"], before), **rows, **lists)
+    except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedData(place, f"it cannot be read ({error!r})") from error
+
+
+def _read_row(kind: type[Row], written: dict[str, Any]) -> Any:
+    return msgspec.convert([written[name] for name in kind.__struct_fields__], kind)
+
+
+def _read_run(written: dict[str, Any], before: RunRow | None) -> RunRow:
+    values = [
+        written[name] if before is None or name in written else getattr(before, name)
+        for name in RunRow.__struct_fields__
+    ]
+    return msgspec.convert(values, RunRow)

@@ -1,0 +1,220 @@
+"""The floor of the directory store: every call by which it touches a disk, behind one small protocol.
+
+`SystemFiles` makes the calls; tests put in layers that record, fail or are full. Nothing else in this package opens a
+file. Methods raise OSError; `translated` says what that means to a caller.
+
+Durable takes two steps: `sync` makes a file's content durable, `sync_directory` the names in a directory. A handle
+whose sync failed is closed and never synced again, because Linux reports a lost page only once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from holdfast.errors import HoldfastError, StorageFailed, StorageFull
+
+
+class Identity(NamedTuple):
+    """Tells whether a file is still the one that was read: which file it is, how long, and when it was written."""
+
+    inode: int
+    size: int
+    written_ns: int
+
+
+class Files(Protocol):
+    """What the store asks of a file system. A handle is a number; paths are absolute."""
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a directory; none if it is not there, or is none."""
+        ...
+
+    def identity(self, path: str) -> Identity | None:
+        """What tells the file from others; None if it is not there."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A file's content."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory for its owner alone; one that is there is left as it is."""
+        ...
+
+    def create(self, path: str) -> int:
+        """Open a new file for its owner alone, empty."""
+        ...
+
+    def open_for_append(self, path: str) -> int:
+        """Open a file that is there; writes go to its end."""
+        ...
+
+    def open_lock(self, path: str) -> int:
+        """Open the lock file, and create it if it is not there."""
+        ...
+
+    def write(self, handle: int, data: bytes) -> None:
+        """Write all of it."""
+        ...
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut the file off."""
+        ...
+
+    def sync(self, handle: int) -> None:
+        """Make the file's content durable."""
+        ...
+
+    def close(self, handle: int) -> None:
+        """Give the handle back."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable, through a handle of its own."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in place of what has that name."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def try_lock(self, handle: int) -> bool:
+        """Take the lock for this handle alone; False if somebody else has it."""
+        ...
+
+    def unlock(self, handle: int) -> None:
+        """Give up the lock."""
+        ...
+
+    def handle_identity(self, handle: int) -> Identity:
+        """What tells the open file from others."""
+        ...
+
+    def read_note(self, handle: int, size: int) -> bytes:
+        """The first bytes of the lock file."""
+        ...
+
+    def write_note(self, handle: int, data: bytes) -> None:
+        """Replace the first bytes of the lock file."""
+        ...
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return Identity(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class SystemFiles:
+    """The calls themselves."""
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def identity(self, path: str) -> Identity | None:
+        try:
+            return _identity(os.stat(path))
+        except FileNotFoundError:
+            return None
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def mkdir(self, path: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
+    def create(self, path: str) -> int:
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+
+    def open_for_append(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    def open_lock(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def write(self, handle: int, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        full = getattr(fcntl, "F_FULLFSYNC", None)  # what fsync promises elsewhere, macOS does only when asked so
+        if full is None:
+            os.fsync(handle)
+        else:
+            fcntl.fcntl(handle, full)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def sync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            self.sync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def try_lock(self, handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self, handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def handle_identity(self, handle: int) -> Identity:
+        return _identity(os.fstat(handle))
+
+    def read_note(self, handle: int, size: int) -> bytes:
+        return os.pread(handle, size, 0)
+
+    def write_note(self, handle: int, data: bytes) -> None:
+        if os.pwrite(handle, data, 0) != len(data):
+            raise OSError(errno.EIO, "a short write to the lock file")
+
+
+def translated(error: OSError, doing: str) -> HoldfastError:
+    """What an error of the system means here; `doing` says what it failed in, and for which file."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(f"{doing}: the disk is full ({error.strerror}); free some space, or prune")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StorageFailed(f"{doing}: {error}; check the permissions of the file and its directory")
+    return StorageFailed(f"{doing}: {error}")
+
+
+@contextlib.contextmanager
+def translating(doing: str) -> Iterator[None]:
+    """While it lasts, errors of the system become Holdfast's."""
+    try:
+        yield
+    except OSError as error:
+        raise translated(error, doing) from error

@@ -1,0 +1,141 @@
+"""A run as its lines make it: the fold of all changes, and the reads a decision may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.model.rows import (
+    AttachmentRow,
+    CheckpointRow,
+    EffectRow,
+    EntryRow,
+    GateRow,
+    ItemRow,
+    LaneRow,
+    MessageRow,
+    RunRow,
+    TimerRow,
+)
+from holdfast.store.directory.changes import Change
+from holdfast.store.port import Seen, Select
+
+
+class FoldedRun:
+    """A run and everything that is its own."""
+
+    def __init__(self, change: Change) -> None:
+        self.row: RunRow = change.run
+        self.checkpoints: dict[int, CheckpointRow] = {}
+        self.lanes: dict[str, LaneRow] = {}
+        self.entries: list[EntryRow] = []
+        self.effects: dict[str, EffectRow] = {}
+        self.attachments: dict[tuple[str, str, str], AttachmentRow] = {}
+        self.gates: dict[str, GateRow] = {}
+        self.timers: dict[str, TimerRow] = {}
+        self.items: dict[int, ItemRow] = {}
+        self.keys: dict[str, int] = {}
+        """The numbers of inbox items by their keys."""
+        self.messages: dict[int, MessageRow] = {}
+        self.apply(change)
+
+    def apply(self, change: Change) -> None:
+        """Do what a line says."""
+        self.row = change.run
+        self.checkpoints.update((row.number, row) for row in change.checkpoints)
+        self.lanes.update((row.lane, row) for row in change.lanes)
+        self.entries.extend(change.entries)
+        self.effects.update((row.key, row) for row in change.effects)
+        self.attachments.update(((row.lane, row.checkpoint_id, row.key), row) for row in change.attachments)
+        self.gates.update((row.gate, row) for row in change.gates)
+        self.items.update((row.number, row) for row in change.items)
+        self.keys.update((row.key, row.number) for row in change.items)
+        self.messages.update((row.number, row) for row in change.messages)
+        for name in change.drop_timers:
+            self.timers.pop(name, None)
+        self.timers.update((row.timer, row) for row in change.timers)
+        for number in change.sent:
+            self.messages.pop(number, None)
+        for number in change.pruned:
+            self._prune(number)
+
+    def _prune(self, number: int) -> None:
+        gone = self.checkpoints.pop(number, None)
+        if gone is not None:
+            for key in [key for key in self.attachments if key[:2] == (gone.lane, gone.checkpoint_id)]:
+                del self.attachments[key]
+
+    def kept(self) -> list[Change]:
+        """The fewest changes that make this run: first all that is short, then each checkpoint, entry, … by itself."""
+        row = self.row
+        changes = [Change(row, lanes=list(self.lanes.values()), timers=list(self.timers.values()))]
+        changes += [Change(row, checkpoints=[self.checkpoints[number]]) for number in sorted(self.checkpoints)]
+        changes += [Change(row, entries=[entry]) for entry in self.entries]
+        changes += [Change(row, effects=[effect]) for effect in self.effects.values()]
+        changes += [Change(row, attachments=[attachment]) for attachment in self.attachments.values()]
+        changes += [Change(row, gates=[gate]) for gate in self.gates.values()]
+        changes += [Change(row, items=[item]) for item in self.items.values()]
+        changes += [Change(row, messages=[message]) for message in self.messages.values()]
+        return changes
+
+    def select(self, select: Select) -> CheckpointRow | None:
+        """The newest checkpoint that has what is asked for."""
+        for number in sorted(self.checkpoints, reverse=True):
+            row = self.checkpoints[number]
+            if (
+                row.lane == select.lane
+                and select.checkpoint_id in (None, row.checkpoint_id)
+                and select.step in (None, row.step)
+                and (select.at is None or row.covers <= select.at)
+                and (select.before is None or number < select.before)
+            ):
+                return row
+        return None
+
+    def roots(self, seen: Seen) -> list[bytes]:
+        """The roots that are not among what was seen."""
+        if seen.rewrites != self.row.rewrites:
+            seen = Seen()
+        roots = [row.root for row in self.checkpoints.values() if row.number > seen.serial]
+        return roots + [row.root for row in self.attachments.values() if row.number > seen.attached]
+
+    def all_roots(self) -> list[bytes]:
+        """All roots there are."""
+        return self.roots(Seen(rewrites=self.row.rewrites))
+
+
+class RunLook:
+    """Reads inside a commit, on the one run it is for."""
+
+    def __init__(self, folded: FoldedRun) -> None:
+        self._folded = folded
+
+    def _of(self, run: int) -> FoldedRun:
+        assert run == self._folded.row.run, "a commit is about one run"
+        return self._folded
+
+    def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
+        return self._of(run).select(Select(lane, checkpoint_id))
+
+    def lane(self, run: int, lane: str) -> LaneRow | None:
+        return self._of(run).lanes.get(lane)
+
+    def effect(self, run: int, key: str) -> EffectRow | None:
+        return self._of(run).effects.get(key)
+
+    def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> AttachmentRow | None:
+        return self._of(run).attachments.get((lane, checkpoint_id, key))
+
+    def gate(self, run: int, gate: str) -> GateRow | None:
+        return self._of(run).gates.get(gate)
+
+    def timer(self, run: int, timer: str) -> TimerRow | None:
+        return self._of(run).timers.get(timer)
+
+    def item(self, run: int, key: str) -> ItemRow | None:
+        folded = self._of(run)
+        number = folded.keys.get(key)
+        return None if number is None else folded.items[number]
+
+    def items(self, run: int, numbers: Sequence[int]) -> list[ItemRow]:
+        items = self._of(run).items
+        return [items[number] for number in numbers if number in items]

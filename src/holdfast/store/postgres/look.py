@@ -1,0 +1,110 @@
+"""Reads inside the transaction of a commit, on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.clock import LeaseTime
+from holdfast.ids import own_checkpoint_number
+from holdfast.model.rows import (
+    AttachmentRow,
+    CheckpointRow,
+    EffectRow,
+    GateRow,
+    ItemRow,
+    LaneRow,
+    RunRow,
+    TimerRow,
+)
+from holdfast.store.postgres.arrays import Bigints
+from holdfast.store.postgres.connection import Link
+from holdfast.store.postgres.dialect import Statements
+from holdfast.store.sql.rows import built, key_of
+
+
+class Asked(Exception):
+    """A decision asked for something that is not known without a look at the database."""
+
+
+class Blind:
+    """Looks at nothing: for decisions that need no look."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Asked(name)
+
+
+def no_lease() -> LeaseTime:
+    """Leases are measured by the database's clock, so asking for it is a look."""
+    raise Asked("lease")
+
+
+def first(link: Link, sql: bytes, bindings: tuple[Any, ...]) -> Any:
+    """The first row, or None."""
+    return link.execute(sql, bindings, binary=True).fetchone()
+
+
+def find_checkpoint(link: Link, sql: Statements, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
+    """A checkpoint by its id: chosen ones by their index, a store's own by the number they start with."""
+    found = first(link, sql["checkpoint_by_id"], (run, lane, checkpoint_id))
+    if found:
+        return built(CheckpointRow, found)
+    number = own_checkpoint_number(checkpoint_id)
+    found = first(link, sql["checkpoint_by_key"], (key_of(run, number),)) if number else None
+    row = built(CheckpointRow, found) if found else None
+    return row if row and row.lane == lane and row.checkpoint_id == checkpoint_id else None
+
+
+class PostgresLook:
+    """The decisions' questions, answered by one connection inside its transaction.
+
+    `rows` are the runs that are locked; `numbers` are new ones, fetched with them.
+    """
+
+    def __init__(self, link: Link, sql: Statements, rows: dict[str, RunRow], numbers: list[int]) -> None:
+        self._link = link
+        self._sql = sql
+        self._rows = rows
+        self._numbers = numbers
+
+    def _row(self, kind: Any, name: str, *bindings: Any) -> Any:
+        found = first(self._link, self._sql[name], bindings)
+        return built(kind, found) if found else None
+
+    def source(self, run_id: str) -> RunRow | None:
+        return self._rows.get(run_id)
+
+    def new_run(self) -> int:
+        return self._numbers.pop()
+
+    def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
+        return find_checkpoint(self._link, self._sql, run, lane, checkpoint_id)
+
+    def lane(self, run: int, lane: str) -> LaneRow | None:
+        row: LaneRow | None = self._row(LaneRow, "lane", run, lane)
+        return row
+
+    def effect(self, run: int, key: str) -> EffectRow | None:
+        row: EffectRow | None = self._row(EffectRow, "effect", run, key)
+        return row
+
+    def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> AttachmentRow | None:
+        row: AttachmentRow | None = self._row(AttachmentRow, "attachment", run, lane, checkpoint_id, key)
+        return row
+
+    def gate(self, run: int, gate: str) -> GateRow | None:
+        row: GateRow | None = self._row(GateRow, "gate", run, gate)
+        return row
+
+    def timer(self, run: int, timer: str) -> TimerRow | None:
+        row: TimerRow | None = self._row(TimerRow, "timer", run, timer)
+        return row
+
+    def item(self, run: int, key: str) -> ItemRow | None:
+        row: ItemRow | None = self._row(ItemRow, "item_by_key", run, key)
+        return row
+
+    def items(self, run: int, numbers: Sequence[int]) -> list[ItemRow]:
+        keys = Bigints([key_of(run, number) for number in numbers])
+        found = self._link.execute(self._sql["items"], (keys,), binary=True).fetchall()
+        return [built(ItemRow, row) for row in found]

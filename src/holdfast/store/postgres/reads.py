@@ -1,0 +1,218 @@
+"""Reading from PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.model.rows import (
+    AttachmentRow,
+    CheckpointRow,
+    EffectRow,
+    EntryRow,
+    GateRow,
+    ItemRow,
+    MessageRow,
+    RunRow,
+    TimerRow,
+)
+from holdfast.store.port import RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.postgres.arrays import Byteas, Texts
+from holdfast.store.postgres.connection import Link
+from holdfast.store.postgres.dialect import Statements
+from holdfast.store.postgres.look import find_checkpoint, first
+from holdfast.store.postgres.pool import of_one_moment
+from holdfast.store.postgres.transaction import Time
+from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
+
+Result = TypeVar("Result")
+
+
+class PostgresReads(StorePort):
+    """The reading half of the store. Every verb is one statement, or a few in one transaction that only reads."""
+
+    _sql: Statements
+    _schema: str
+    _time: Time
+
+    def _read(self, work: Callable[[Link], Result]) -> Result:
+        """Do `work` on a connection that nobody else uses meanwhile."""
+        raise NotImplementedError
+
+    def _all(self, name: str, *bindings: Any) -> list[Any]:
+        return self._read(lambda link: _rows(link, self._sql[name], bindings))
+
+    def _first(self, name: str, *bindings: Any) -> Any:
+        return self._read(lambda link: first(link, self._sql[name], bindings))
+
+    def run(self, run_id: str) -> RunRow | None:
+        found = self._first("run_by_id", run_id)
+        return built(RunRow, found) if found else None
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        statement, bindings = _runs_page(self._sql, query)
+        return [built(RunRow, row) for row in self._read(lambda link: _rows(link, statement, bindings))]
+
+    def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
+        def work(link: Link) -> tuple[RunRow, CheckpointRow | None] | None:
+            found = first(link, self._sql["run_by_id"], (run_id,))
+            if not found:
+                return None
+            row = built(RunRow, found)
+            if select.checkpoint_id is not None:
+                return row, find_checkpoint(link, self._sql, row.run, select.lane, select.checkpoint_id)
+            name, bindings = _selection(row, select)
+            found = first(link, self._sql[name], bindings)
+            return row, built(CheckpointRow, found) if found else None
+
+        if select == Select():
+            return self._newest(run_id)
+        return self._read(lambda link: _snapshot(link, lambda: work(link)))
+
+    def _newest(self, run_id: str) -> tuple[RunRow, CheckpointRow | None] | None:
+        found = self._first("run_with_head", run_id)
+        if not found:
+            return None
+        row, columns = built(RunRow, found[:RUN_COLUMNS]), found[RUN_COLUMNS:]
+        return row, built(CheckpointRow, columns) if columns[0] is not None else None
+
+    def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
+        found = self._all("checkpoints_after", key_of(run, after), last_key(run), _limit(limit))
+        return [built(CheckpointRow, row) for row in found]
+
+    def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
+        found = self._all("entries_after", key_of(run, after), last_key(run), _limit(limit))
+        return [built(EntryRow, row) for row in found]
+
+    def effects(self, run: int) -> list[EffectRow]:
+        return [built(EffectRow, row) for row in self._all("effects", key_of(run, 0), last_key(run))]
+
+    def effect(self, run: int, key: str) -> EffectRow | None:
+        found = self._first("effect", run, key)
+        return built(EffectRow, found) if found else None
+
+    def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
+        if lane is None or checkpoint_id is None:
+            rows = [built(AttachmentRow, row) for row in self._all("attachments", run)]
+            return [r for r in rows if lane in (None, r.lane) and checkpoint_id in (None, r.checkpoint_id)]
+        return [built(AttachmentRow, row) for row in self._all("attachments_of_checkpoint", run, lane, checkpoint_id)]
+
+    def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
+        if run is not None:
+            found = _with_run(GateRow, self._all("gates_of_run", run))
+            return [pair for pair in found if state in (None, pair[1].state)][: _limit(limit)]
+        if state is None:
+            return _with_run(GateRow, self._all("gates_all", _limit(limit)))
+        if state == "open":
+            return _with_run(GateRow, self._all("gates_open", _limit(limit)))
+        return _with_run(GateRow, self._all("gates_of_state", state, _limit(limit)))
+
+    def expired_gates(self, limit: int) -> list[tuple[RunRow, GateRow]]:
+        return _with_run(GateRow, self._all("gates_expired", self._time.now_us(), _limit(limit)))
+
+    def timers(self, run: int) -> list[TimerRow]:
+        return [built(TimerRow, row) for row in self._all("timers", run)]
+
+    def due_timers(self, limit: int) -> list[tuple[RunRow, TimerRow]]:
+        return _with_run(TimerRow, self._all("timers_due", self._time.now_us(), _limit(limit)))
+
+    def expired_claims(self, limit: int) -> list[RunRow]:
+        if self._time.leases_too:
+            boot, now_us = self._time.clock.lease_time()
+            found = self._all("runs_held", now_us, boot, _limit(limit))
+        else:
+            found = self._all("runs_held_now", _limit(limit))
+        return [built(RunRow, row) for row in found]
+
+    def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
+        found = self._all("items_after", key_of(run, after), last_key(run), _limit(limit))
+        return [built(ItemRow, row) for row in found]
+
+    def outbox(self, limit: int) -> list[tuple[RunRow, MessageRow]]:
+        return _with_run(MessageRow, self._all("messages", _limit(limit)))
+
+    def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        return dict(self._all("chunks", family, Byteas(hashes))) if hashes else {}
+
+    def chunk_sizes(self, family: int) -> dict[bytes, int]:
+        return dict(self._all("chunk_sizes", family))
+
+    def roots(self, family: int) -> tuple[list[bytes], dict[int, Seen]]:
+        def work(link: Link) -> tuple[list[bytes], dict[int, Seen]]:
+            rows = [built(RunRow, row) for row in _rows(link, self._sql["runs_of_family"], (family,))]
+            seen = {row.run: Seen(row.serial, row.attached, row.rewrites) for row in rows}
+            return [root for row in rows for root in roots_after(link, self._sql, row.run, Seen())], seen
+
+        return self._read(lambda link: _snapshot(link, lambda: work(link)))
+
+    def usage(self) -> Usage:
+        def work(link: Link) -> Usage:
+            statuses = dict(_rows(link, self._sql["usage_runs"], ()))
+            on_disk = first(link, self._sql["relations_bytes"], (self._schema,))[0]
+            counts: tuple[int, int, int, int, int, int, int] = first(link, self._sql["usage"], ())
+            return Usage(statuses, *map(int, counts), on_disk)  # type: ignore[call-arg]
+
+        return self._read(lambda link: _snapshot(link, lambda: work(link)))
+
+    def check(self) -> list[str]:
+        """What PostgreSQL itself finds wrong: nothing that it does not report by itself when it reads."""
+        return []
+
+
+def roots_after(link: Link, sql: Statements, run: int, seen: Seen) -> list[bytes]:
+    """The roots of a run that are not among what was seen."""
+    last = last_key(run)
+    found = _rows(link, sql["checkpoint_roots"], (key_of(run, seen.serial), last))
+    found += _rows(link, sql["attachment_roots"], (key_of(run, seen.attached), last))
+    return [row[0] for row in found]
+
+
+def _rows(link: Link, statement: bytes, bindings: Sequence[Any]) -> list[Any]:
+    return link.execute(statement, bindings, binary=True).fetchall()
+
+
+def _snapshot(link: Link, work: Callable[[], Result]) -> Result:
+    with of_one_moment(link):
+        return work()
+
+
+def _limit(limit: int) -> int | None:
+    """LIMIT NULL is no limit."""
+    return None if limit < 0 else limit
+
+
+def _runs_page(sql: Statements, query: RunQuery) -> tuple[bytes, list[Any]]:
+    """The statement, put together from fixed parts, and its bindings. The first tag leads, so its index is used."""
+    page = "runs_page_of_tag" if query.tags else "runs_page"
+    tags = [(key.encode(), value) for key, value in query.tags]
+    parts, bindings = [sql[page]], [query.before or 2**62, *(tags[0] if tags else ())]
+    for tag in tags[1:]:
+        parts.append(sql["runs_page_tag"])
+        bindings += tag
+    if len(query.statuses) == 1:
+        parts.append(sql["runs_page_status"])
+        bindings.append(query.statuses[0])
+    elif query.statuses:
+        parts.append(sql["runs_page_statuses"])
+        bindings.append(Texts(query.statuses))
+    if query.workflow is not None:
+        parts.append(sql["runs_page_workflow"])
+        bindings.append(query.workflow)
+    parts.append(sql[f"{page}_end"])
+    return b" ".join(parts), [*bindings, query.limit]
+
+
+def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Any, ...]]:
+    """The statement and bindings for one checkpoint."""
+    end = key_of(row.run, select.before) if select.before is not None else last_key(row.run) + 1
+    start = key_of(row.run, 0)
+    if select.step is not None:
+        return "checkpoint_by_step", (start, end, select.lane, select.step)
+    if select.at is not None:
+        return "checkpoint_by_cover", (start, end, select.lane, select.at)
+    return "checkpoint_before", (start, end, select.lane)
+
+
+def _with_run(kind: Any, rows: list[Any]) -> list[tuple[RunRow, Any]]:
+    """Rows of a join: the run's columns, then the other's."""
+    return [(RunRow(*row[:RUN_COLUMNS]), kind(*row[RUN_COLUMNS:])) for row in rows]

@@ -1,0 +1,87 @@
+"""What a PostgreSQL URL says: the part for libpq, and the part for Holdfast.
+
+    postgresql://user@host/database?schema=holdfast&pool_size=8&durability=relaxed&sslmode=require
+
+`schema`, `pool_size` and `durability` are ours and are taken off; everything else is libpq's. A password may stand in
+the URL, but is never shown: not in `Settings.shown`, which is the store's `url`, and not in any message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from holdfast.errors import InvalidInput
+
+_SCHEMA: Final = "holdfast"
+_SCHEMA_BYTES_MAX: Final = 63
+_POOL_SIZE: Final = 8
+_OURS: Final = ("schema", "pool_size", "durability")
+
+
+class Settings(NamedTuple):
+    """How to connect, and what to use there."""
+
+    conninfo: dict[str, Any]
+    """For libpq, with the password if there is one."""
+    schema: str
+    pool_size: int
+    relaxed: bool
+    """True: a server that does not sync is taken. Then a power cut may lose what was acknowledged."""
+    shown: str
+    """The URL without secrets."""
+
+
+def read_url(url: str) -> Settings:
+    """Take a URL apart, or raise InvalidInput, which does not repeat the URL: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        theirs = urlencode([(name, value) for name, value in options if name not in _OURS], quote_via=quote)
+        conninfo = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}" + (f"?{theirs}" if theirs else ""))
+        for port in str(conninfo.get("port") or 0).split(","):
+            int(port)
+    except (ValueError, psycopg.Error):
+        raise InvalidInput(
+            "this PostgreSQL URL cannot be read; write postgresql://user@host:port/database?schema=name, "
+            "with %-escapes for signs that have a meaning in URLs"
+        ) from None
+    ours = dict(options)
+    schema = check_schema(ours.get("schema", _SCHEMA))
+    durability = ours.get("durability", "full")
+    if durability not in ("full", "relaxed"):
+        raise InvalidInput(f"durability in a PostgreSQL URL is full or relaxed, not {durability!r}")
+    return Settings(
+        conninfo, schema, _pool_size(ours.get("pool_size")), durability == "relaxed", _shown(conninfo, schema)
+    )
+
+
+def check_schema(name: str) -> str:
+    """Return `name` if a schema may be called so; it is quoted wherever it is used."""
+    if not 0 < len(name.encode("utf-8", "replace")) <= _SCHEMA_BYTES_MAX or not name.isprintable():
+        raise InvalidInput(
+            f"schema must be 1 to {_SCHEMA_BYTES_MAX} bytes of text without control characters, not {name!r}"
+        )
+    if name.startswith("pg_") or name == "information_schema":
+        raise InvalidInput(f"schema {name!r} is PostgreSQL's own; choose another name")
+    return name
+
+
+def _pool_size(text: str | None) -> int:
+    if text is None:
+        return _POOL_SIZE
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1000):
+        raise InvalidInput(f"pool_size in a PostgreSQL URL must be 1 to 1000, not {text!r}")
+    return int(text)
+
+
+def _shown(conninfo: dict[str, Any], schema: str) -> str:
+    user, host = conninfo.get("user"), str(conninfo.get("host") or "")
+    place = (f"{quote(str(user))}@" if user else "") + (host if not host.startswith("/") else "")
+    if conninfo.get("port"):
+        place += f":{conninfo['port']}"
+    query = {"schema": schema} | ({"host": host} if host.startswith("/") else {})
+    return f"postgresql://{place}/{quote(str(conninfo.get('dbname') or ''))}?{urlencode(query, quote_via=quote)}"

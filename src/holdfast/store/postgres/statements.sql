@@ -1,0 +1,222 @@
+-- What PostgreSQL says in its own words; everything else is in store/sql/statements.sql, which a name here overrides.
+-- Writes take columns as arrays, so that the rows of many commits go in one statement.
+
+-- columns new_run: n.run, n.run_id, n.family, n.incarnation, n.workflow, n.status, n.metadata, n.origin, n.created_us, n.updated_us, n.position, n.serial, n.head, n.head_id, n.step, n.effects, n.attached, n.rewrites, n.inbox, n.outbox, n.fence, n.owner, n.nonce, n.lease_us, n.boot, n.gc_epoch, n.ready_us, n.commit_id, n.seal
+-- columns checkpoint_columns: key, run, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
+-- columns checkpoint_read: lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
+-- columns entry_columns: key, kind, created_us, commit_id, body, seal
+-- columns effect_columns: key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, seal
+-- columns gate_columns: run, gate, state, opened_us, expires_us, answered_us, answered_by, body, seal
+-- columns item_columns: key, run, kind, name, item, sender, created_us, taken, body, seal
+-- columns message_columns: key, target, kind, name, item, created_us, body, seal
+
+-- Reading.
+
+-- name: runs_page_statuses
+AND r.status = ANY(?::text[])
+
+-- name: runs_ready
+SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- name: runs_ready_of_workflows
+SELECT <run> FROM runs WHERE ready_us > 0 AND workflow = ANY(?::text[]) ORDER BY ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- name: runs_held_now
+SELECT <run> FROM runs WHERE owner <> '' AND lease_us <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
+ORDER BY lease_us LIMIT ?;
+
+-- name: checkpoint_by_id
+SELECT <checkpoint> FROM checkpoints WHERE named AND run = ? AND lane = ? AND checkpoint_id = ?;
+
+-- name: run_with_head
+SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read> FROM runs r LEFT JOIN checkpoints c
+ON c.key = r.run * 4294967296 + r.head WHERE r.run_id = ?;
+
+-- name: items_after
+SELECT <item> FROM inbox WHERE key > ? AND key <= ? AND NOT taken ORDER BY key LIMIT ?;
+
+-- name: items
+SELECT <item> FROM inbox WHERE key = ANY(?) ORDER BY key;
+
+-- name: chunks
+SELECT hash, body FROM chunks WHERE family = ? AND hash = ANY(?);
+
+-- name: relations_bytes
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind = 'r';
+
+-- The transaction of a commit.
+
+-- name: lock_runs
+SELECT <run> FROM runs WHERE run_id = ANY(?) ORDER BY family, run FOR UPDATE;
+
+-- name: lock_family
+SELECT <run> FROM runs WHERE family = ? ORDER BY run FOR UPDATE;
+
+-- The time by which leases go. If the client vanishes, its locks shall not stay: the setting is the transaction's own.
+-- name: moment
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+    set_config('idle_in_transaction_session_timeout', ?, true);
+
+-- name: new_numbers
+SELECT nextval(?::regclass) FROM unnest(?::text[]) AS wanted (run_id)
+WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = wanted.run_id COLLATE "C");
+
+-- name: recent_commits
+SELECT commit_id || recent FROM runs WHERE run = ?;
+
+-- name: barrier
+SELECT pg_logical_emit_message(true, 'holdfast', 'settled');
+
+-- name: notify
+SELECT pg_notify(?, run_id) FROM unnest(?::text[]) AS n (run_id);
+
+-- The common save, on a row that is remembered: one statement, one round trip, one transaction of its own.
+-- save_many divides by zero, so that nothing is written at all, if any of the rows is not what was remembered.
+
+-- name: save_one
+WITH moved AS (
+    UPDATE runs SET updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?, step = ?, commit_id = ?, seal = ?,
+        recent = substr(commit_id || recent, 1, 128)
+    WHERE run = ? AND commit_id = ? RETURNING run
+)
+INSERT INTO checkpoints (<checkpoint_columns>)
+SELECT ?::bigint, run, ?::text, ?::text, ?::boolean, ?::text, ?::bigint, ?::text, ?::bigint, ?::text, ?::bytea, ?::bigint,
+    ?::bytea, ?::bigint FROM moved;
+
+-- name: save_many
+WITH moved AS (
+    UPDATE runs AS r SET updated_us = n.updated_us, position = n.position, serial = n.serial, head = n.head,
+        head_id = n.head_id, step = n.step, commit_id = n.commit_id, seal = n.seal,
+        recent = substr(r.commit_id || r.recent, 1, 128)
+    FROM unnest(?::bigint[], ?::bytea[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[],
+        ?::bytea[], ?::bigint[])
+        AS n (run, old_commit_id, updated_us, position, serial, head, head_id, step, commit_id, seal)
+    WHERE r.run = n.run AND r.commit_id = n.old_commit_id RETURNING r.run
+), added AS (
+    INSERT INTO checkpoints (<checkpoint_columns>)
+    SELECT <n.checkpoint_columns> FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::boolean[], ?::text[],
+        ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bytea[], ?::bigint[], ?::bytea[], ?::bigint[])
+        AS n (<checkpoint_columns>) JOIN moved ON moved.run = n.run
+), appended AS (
+    INSERT INTO entries (<entry_columns>)
+    SELECT <n.entry_columns> FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bigint[])
+        AS n (<entry_columns>) JOIN moved ON moved.run = n.key >> 32
+), stored AS (
+    INSERT INTO chunks (family, hash, body)
+    SELECT n.family, n.hash, n.body FROM unnest(?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[])
+        AS n (run, family, hash, body) JOIN moved ON moved.run = n.run
+    ORDER BY n.family, n.hash ON CONFLICT DO NOTHING RETURNING family, hash
+)
+SELECT 1 / ((SELECT count(*) FROM moved) = ?)::integer, NULL::bytea UNION ALL SELECT family, hash FROM stored;
+
+-- All other commits: the rows of a decision, one statement for each kind.
+
+-- name: insert_runs
+INSERT INTO runs (<run>) SELECT <new_run> FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::text[],
+    ?::text[], ?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[],
+    ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bytea[],
+    ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bigint[]) AS n (<run>);
+
+-- name: update_runs
+UPDATE runs AS r SET workflow = n.workflow, status = n.status, metadata = n.metadata, updated_us = n.updated_us,
+    position = n.position, serial = n.serial, head = n.head, head_id = n.head_id, step = n.step, effects = n.effects,
+    attached = n.attached, rewrites = n.rewrites, inbox = n.inbox, outbox = n.outbox, fence = n.fence, owner = n.owner,
+    nonce = n.nonce, lease_us = n.lease_us, boot = n.boot, gc_epoch = n.gc_epoch, ready_us = n.ready_us,
+    commit_id = n.commit_id, seal = n.seal, recent = substr(r.commit_id || r.recent, 1, 128)
+FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::text[],
+    ?::text[], ?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[],
+    ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bytea[],
+    ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bigint[]) AS n (<run>)
+WHERE r.run = n.run;
+
+-- name: insert_chunks
+INSERT INTO chunks (family, hash, body)
+SELECT n.family, n.hash, n.body FROM unnest(?::bigint[], ?::bytea[], ?::bytea[]) AS n (family, hash, body)
+ORDER BY n.family, n.hash ON CONFLICT DO NOTHING RETURNING family, hash;
+
+-- name: insert_checkpoints
+INSERT INTO checkpoints (<checkpoint_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[],
+    ?::boolean[], ?::text[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bytea[], ?::bigint[], ?::bytea[],
+    ?::bigint[]);
+
+-- name: replace_checkpoints
+UPDATE checkpoints AS c SET parent_id = n.parent_id, step = n.step, next_node = n.next_node, covers = n.covers,
+    status = n.status, metadata = n.metadata, created_us = n.created_us, root = n.root, seal = n.seal
+FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::boolean[], ?::text[], ?::bigint[], ?::text[], ?::bigint[],
+    ?::text[], ?::bytea[], ?::bigint[], ?::bytea[], ?::bigint[]) AS n (<checkpoint_columns>)
+WHERE c.key = n.key;
+
+-- name: set_lanes
+INSERT INTO lanes (run, lane, head, head_id, step)
+SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bigint[])
+ON CONFLICT (run, lane) DO UPDATE SET head = excluded.head, head_id = excluded.head_id, step = excluded.step;
+
+-- name: insert_entries
+INSERT INTO entries (<entry_columns>)
+SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bigint[]);
+
+-- name: delete_tags
+DELETE FROM tags USING unnest(?::bytea[], ?::bytea[], ?::bigint[]) AS n (key, value, run)
+WHERE tags.key = n.key AND tags.value = n.value AND tags.run = n.run;
+
+-- name: insert_tags
+INSERT INTO tags (key, value, run) SELECT * FROM unnest(?::bytea[], ?::bytea[], ?::bigint[]) ON CONFLICT DO NOTHING;
+
+-- name: set_effects
+INSERT INTO effects (<effect_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[],
+    ?::text[], ?::boolean[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bigint[])
+ON CONFLICT (key) DO UPDATE SET state = excluded.state, tool = excluded.tool, target = excluded.target,
+    reversible = excluded.reversible, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
+    body = excluded.body, seal = excluded.seal;
+
+-- name: set_attachments
+INSERT INTO attachments (key, run, lane, checkpoint_id, name, created_us, root, seal)
+SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::bigint[], ?::bytea[], ?::bigint[])
+ON CONFLICT (run, lane, checkpoint_id, name) DO UPDATE SET key = excluded.key, created_us = excluded.created_us,
+    root = excluded.root, seal = excluded.seal;
+
+-- name: set_gates
+INSERT INTO gates (<gate_columns>) SELECT * FROM unnest(?::bigint[], ?::text[], ?::text[], ?::bigint[], ?::bigint[],
+    ?::bigint[], ?::text[], ?::bytea[], ?::bigint[])
+ON CONFLICT (run, gate) DO UPDATE SET state = excluded.state, answered_us = excluded.answered_us,
+    answered_by = excluded.answered_by, seal = excluded.seal;
+
+-- name: drop_timers
+DELETE FROM timers USING unnest(?::bigint[], ?::text[]) AS n (run, timer)
+WHERE timers.run = n.run AND timers.timer = n.timer COLLATE "C";
+
+-- name: set_timers
+INSERT INTO timers (run, timer, due_us) SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[])
+ON CONFLICT (run, timer) DO UPDATE SET due_us = excluded.due_us;
+
+-- name: insert_items
+INSERT INTO inbox (<item_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[],
+    ?::text[], ?::bigint[], ?::boolean[], ?::bytea[], ?::bigint[]);
+
+-- name: take_items
+UPDATE inbox AS i SET taken = true, body = n.body, seal = n.seal
+FROM unnest(?::bigint[], ?::bytea[], ?::bigint[]) AS n (key, body, seal) WHERE i.key = n.key;
+
+-- name: insert_messages
+INSERT INTO outbox (<message_columns>) SELECT * FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[],
+    ?::bigint[], ?::bytea[], ?::bigint[]);
+
+-- name: drop_messages
+DELETE FROM outbox WHERE key = ANY(?::bigint[]);
+
+-- Letting go.
+
+-- name: delete_checkpoints_by_key
+DELETE FROM checkpoints WHERE key = ANY(?::bigint[]);
+
+-- name: delete_attachments_of_checkpoints
+DELETE FROM attachments USING unnest(?::bigint[], ?::text[], ?::text[]) AS n (run, lane, checkpoint_id)
+WHERE attachments.run = n.run AND attachments.lane = n.lane COLLATE "C"
+    AND attachments.checkpoint_id = n.checkpoint_id COLLATE "C";
+
+-- name: delete_chunks_by_hash
+DELETE FROM chunks WHERE family = ? AND hash = ANY(?::bytea[]) RETURNING length(body);
+
+-- name: is_family_left
+SELECT EXISTS (SELECT 1 FROM runs WHERE family = ?);

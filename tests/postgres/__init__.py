@@ -1,0 +1,1 @@
+"""The PostgreSQL store, on real servers that these tests start and end themselves."""

@@ -1,0 +1,287 @@
+"""What only the PostgreSQL store has: connections, a clock of its own, listeners, and many processes at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import RunClaimed, StorageBusy, StorageFailed, StoreClosed
+from holdfast.model.commit import OUTSIDER, Commit, Guard, NewItem
+from holdfast.store.postgres.store import DatabaseClock, PostgresStore
+from tests.postgres.places import new_schema, new_url, shared
+from tests.postgres.proxy import Proxy
+from tests.postgres.server import newest
+
+
+def port_of(store: holdfast.Store) -> PostgresStore:
+    assert isinstance(store.port, PostgresStore)
+    return store.port
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_leases_go_by_the_clock_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    with holdfast.open(new_url()) as store:
+        store.save("run", 1)
+        claim = store.claim("run", "w1", lease=0.5)
+        assert claim is not None
+        hours = 3600 * 1_000_000
+        monkeypatch.setattr(DatabaseClock, "now_us", lambda clock: time.time_ns() // 1000 + 24 * hours)
+        assert store.claim("run", "w2") is None
+        assert store.recover_expired() == 0
+        with pytest.raises(RunClaimed):
+            store.save("run", 2)
+        monkeypatch.setattr(DatabaseClock, "now_us", lambda clock: time.time_ns() // 1000 - 24 * hours)
+        time.sleep(0.6)
+        assert store.recover_expired() == 1
+        assert store.claim("run", "w2") is not None
+        row = store.port.run("run")
+        assert row is not None
+        assert row.boot == ""
+        assert abs(row.lease_us - time.time_ns() // 1000) < hours
+
+
+# --- listening -------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_listens_hears_of_ready_runs_and_new_items() -> None:
+    url = new_url()
+    with holdfast.open(url) as store, holdfast.open(url) as other, port_of(other).listen() as listener:
+        assert listener.heard(0) == []
+        store.save("run", 1)
+        assert listener.heard(20) == ["run"]
+        store.save("run", 2)
+        store.append("run", [{"kind": "a"}])
+        claim = store.claim("run", "w")
+        assert claim is not None
+        assert listener.heard(0.2) == []
+        deliver = (NewItem("event", "n", "key", "ana", b"\x00"),)
+        store.port.commit([Commit("run", b"commit01", guard=Guard(OUTSIDER), deliver=deliver)])
+        assert listener.heard(20) == ["run"]
+        claim.release()
+        assert listener.heard(20) == ["run"]
+        store.save("elsewhere", 1, status="waiting")
+        assert listener.heard(0.2) == []
+
+
+def test_other_schemas_are_not_heard_of_and_a_lost_connection_is_opened_anew() -> None:
+    url = new_url()
+    with holdfast.open(url) as store, holdfast.open(new_url()) as other, port_of(store).listen() as listener:
+        other.save("other", 1)
+        assert listener.heard(0.2) == []
+        with shared(newest()).connect() as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'"
+            )
+        assert listener.heard(1) == []
+        store.save("run", 1)
+        assert listener.heard(20) == ["run"]
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_store_says_so() -> None:
+    store = holdfast.open(new_url())
+    store.save("run", 1)
+    store.close()
+    store.close()
+    for call in (lambda: store.save("run", 2), lambda: store.load("run"), port_of(store).listen):
+        with pytest.raises(StoreClosed):
+            call()
+
+
+def test_nothing_is_held_between_calls() -> None:
+    schema = new_schema()
+    with holdfast.open(new_url(schema=schema)) as store:
+        store.save("run", {"messages": ["x" * 3000] * 5})
+        claim = store.claim("run", "w")
+        assert claim is not None
+        store.load("run")
+        store.prune("run", holdfast.Keep(last=1))
+        with pytest.raises(RunClaimed):
+            store.save("run", 1)
+        next(iter(store.history("run")))
+        with shared(newest()).connect() as connection:
+            open_ones = connection.execute(
+                "SELECT query FROM pg_stat_activity WHERE application_name = 'holdfast' AND xact_start IS NOT NULL "
+                "AND query LIKE %s",
+                (f"%{schema}%",),
+            )
+            assert open_ones.fetchall() == []
+
+
+def test_more_readers_than_connections_take_turns_or_are_told() -> None:
+    with holdfast.open(new_url(pool_size=2), timeout_s=2) as store:
+        store.save("run", 1)
+        threads = [threading.Thread(target=lambda: [store.load("run") for _ in range(20)]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        pool = port_of(store)._pool
+        assert len(pool.links()) <= 2
+        pool._free.acquire()
+        pool._free.acquire()
+        with pytest.raises(StorageBusy, match="pool_size"):
+            store.load("run")
+        pool._free.release(2)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_goes_on_with_connections_of_its_own() -> None:
+    with holdfast.open(new_url()) as store:
+        store.save("run", "parent")
+        store.load("run")
+        child = os.fork()
+        if child == 0:
+            try:
+                for i in range(20):
+                    store.save("child", i)
+                assert store.load("run") is not None
+                store.close()
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        writer = port_of(store)._changes.writer
+        for i in range(20):
+            store.save("run", i)
+            store.load("run")
+        assert os.waitpid(child, 0)[1] == 0
+        assert port_of(store)._changes.writer is writer
+        assert len(list(store.history("child"))) == 20
+        assert len(list(store.history("run"))) == 21
+        assert store.verify().problems == []
+
+
+def test_a_client_that_vanishes_in_a_transaction_does_not_keep_its_locks() -> None:
+    proxy, schema = Proxy(shared(newest()).port), new_schema()
+    url = shared(newest()).url(port=proxy.port, schema=schema, durability="relaxed")
+    with holdfast.open(url, timeout_s=1) as vanishing, holdfast.open(new_url(schema=schema)) as store:
+        store.save("run", 1)
+        vanishing.save("other", 1)
+        writer = port_of(vanishing)._changes.writer
+        assert writer is not None
+        transaction = writer.begin(["run"])
+        assert "run" in transaction.rows
+        proxy.freeze()
+        assert store.claim("run", "w") is not None
+        proxy.close()
+
+
+# --- many at once ----------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_two_stores_over_the_same_runs_never_fail() -> None:
+    url = new_url()
+    with holdfast.open(url) as one, holdfast.open(url) as other:
+        for i in range(12):
+            one.save(f"run {i}", 0)
+        errors: list[BaseException] = []
+
+        def work(store: holdfast.Store, number: int) -> None:
+            try:
+                for n in range(12):
+                    run_id = f"run {(n * 5 + number * 7) % 12}"
+                    store.append(run_id, [{"kind": "a", "by": number, "n": n}])
+                    store.mark_done(run_id, f"{number} {n}")
+                    store.save(run_id, {"by": number, "messages": ["y" * 2500] * 2})
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(one if i % 2 else other, i)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        entries = [entry.data for i in range(12) for entry in one.journal(f"run {i}")]
+        assert len(entries) == len({(e["by"], e["n"]) for e in entries}) == 144
+        assert one.verify().problems == []
+
+
+def test_prune_and_fork_beside_writers_of_other_stores_take_nothing_a_checkpoint_needs() -> None:
+    url = new_url()
+    stores = [holdfast.open(url) for _ in range(3)]
+    errors: list[BaseException] = []
+    end = time.monotonic() + 3
+
+    def state(n: int) -> Any:
+        return {"messages": [f"message {i % (n % 7 + 3)} " * 100 for i in range(20 + n % 10)]}
+
+    def repeat(work: Any) -> None:
+        n = 0
+        try:
+            while time.monotonic() < end:
+                work(n)
+                n += 1
+        except BaseException as error:
+            errors.append(error)
+
+    def fork(n: int) -> None:
+        stores[2].fork("run", f"fork {n}")
+        stores[0].save(f"fork {n}", state(n + 3))
+        if n % 3 == 0:
+            stores[1].delete(f"fork {n}")
+
+    stores[0].save("run", state(0))
+    jobs = [
+        lambda n: stores[0].save("run", state(n)),
+        lambda n: stores[1].save("run", state(n + 5)),
+        lambda n: stores[2].prune("run", holdfast.Keep(last=2)),
+        lambda n: stores[1].prune("run", holdfast.Keep(last=1)),
+        fork,
+    ]
+    threads = [threading.Thread(target=repeat, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert stores[0].verify().problems == []
+    stores[0].prune("run", holdfast.Keep(last=1))
+    assert stores[0].verify().unused_chunks == 0
+    for run in stores[0].runs(limit=1000):
+        stores[0].delete(run.run_id)
+    assert stores[0].stats().chunks == 0
+    for store in stores:
+        store.close()
+
+
+def test_claims_in_batches_by_several_stores_never_meet() -> None:
+    url = new_url()
+    stores = [holdfast.open(url) for _ in range(4)]
+    for i in range(60):
+        stores[0].append(f"run {i}", [{"kind": "a"}])
+    taken: list[str] = []
+
+    def work(store: holdfast.Store) -> None:
+        while claims := store.claim_ready("w", limit=5):
+            taken.extend(claim.run_id for claim in claims)
+
+    threads = [threading.Thread(target=work, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == len(set(taken)) == 60
+    for store in stores:
+        store.close()
+
+
+def test_the_driver_is_told_apart_from_the_store() -> None:
+    with holdfast.open(new_url()) as store:
+        store.save("run", 1)
+        writer = port_of(store)._changes.writer
+        assert writer is not None
+        writer.link.execute(f"DROP TABLE {port_of(store)._schema}.checkpoints")
+        with pytest.raises(StorageFailed, match="choose another") as caught:
+            store.save("run", 2)
+        assert isinstance(caught.value.__cause__, psycopg.Error)
