@@ -178,6 +178,12 @@ def test_a_url_that_names_no_store_is_refused_with_an_example(url: Any) -> None:
         holdfast.open(url)
 
 
+def test_a_wrong_url_is_not_repeated_if_it_may_hold_a_password() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        holdfast.open("mysql://user:secret@host/db")
+    assert "secret" not in str(caught.value)
+
+
 def test_a_writer_that_waits_too_long_is_told_so(url: str) -> None:
     with holdfast.open(url, timeout_s=0.05) as store:
         store.save("run", 1)

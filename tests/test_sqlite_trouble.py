@@ -15,8 +15,8 @@ import pytest
 
 import holdfast
 from holdfast import Keep, StorageFailed, StorageFull, StoreClosed, forking
-from holdfast.store.sqlite import connection as connections
 from holdfast.store import room as rooms
+from holdfast.store.sqlite import connection as connections
 from holdfast.store.sqlite import store as stores
 from holdfast.store.sqlite.store import SqliteStore
 

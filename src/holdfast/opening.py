@@ -52,8 +52,9 @@ def open(  # noqa: A001 - holdfast.open is what it is called
             from holdfast.store.directory.store import DirectoryStore
         directory = DirectoryStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes, renderer=Readable())
         return Store(directory, clock=clock, ids=ids)
+    shown = url if "@" not in url else f"{scheme}:…"  # it may hold a password
     raise InvalidInput(
-        f"{url!r} names no store this version has; "
+        f"{shown!r} names no store this version has; "
         "write memory:, sqlite:PATH, dir:PATH or postgresql://…, for example sqlite:runs.db or dir:/var/lib/runs"
     )
 

@@ -2,8 +2,9 @@
 
     python guardian.py DIRECTORY
 
-Waits for the end of its standard input, which the kernel sees to, then ends every server whose data directory lies in
-DIRECTORY and removes it. Uses nothing but the standard library, so that it starts at once.
+Waits for the end of its standard input, which the kernel sees to, then ends every server that has left a file with its
+process id in DIRECTORY, or in a directory in it, and removes it.
+Uses nothing but the standard library, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 def end(directory: Path) -> None:
     """End the servers of this directory and remove it."""
-    for file in directory.glob("*/postmaster.pid"):
+    for file in (*directory.glob("*.pid"), *directory.glob("*/*.pid")):
         with contextlib.suppress(OSError, ValueError, IndexError):
             end_server(int(file.read_text().splitlines()[0]))
     shutil.rmtree(directory, ignore_errors=True)

@@ -6,14 +6,12 @@ import atexit
 import functools
 import shutil
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 import psycopg
 
 from tests.postgres.places import shared
-from tests.postgres.server import as_nobody, free_port, newest
+from tests.postgres.server import as_nobody, free_port, guarded_home, newest
 
 _CONFIG = """
 [databases]
@@ -28,6 +26,7 @@ pool_mode = transaction
 default_pool_size = 4
 max_client_conn = 500
 logfile = {home}/log
+pidfile = {home}/pooler.pid
 """
 
 
@@ -39,12 +38,11 @@ def is_installed() -> bool:
 def pooler_port() -> int:
     """The port of a pooler in front of the newest shared server; it ends with this process."""
     server, listen = shared(newest()), free_port()
-    home = Path(tempfile.mkdtemp(prefix="hf-pb-"))
+    home, guardian = guarded_home()
     (home / "config").write_text(_CONFIG.format(host="127.0.0.1", port=server.port, listen=listen, home=home))
     command = [*as_nobody(), str(shutil.which("pgbouncer")), "-q", str(home / "config")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    atexit.register(process.kill)
+    atexit.register(_end, process, guardian)
     end = time.monotonic() + 20
     while True:
         try:
@@ -54,3 +52,11 @@ def pooler_port() -> int:
             if time.monotonic() > end or process.poll() is not None:
                 raise RuntimeError(f"the pooler did not start ({error}): {(home / 'log').read_text()}") from error
             time.sleep(0.05)
+
+
+def _end(process: subprocess.Popen[bytes], guardian: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert guardian.stdin is not None
+    guardian.stdin.close()
+    guardian.wait()

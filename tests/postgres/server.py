@@ -70,10 +70,7 @@ class Server:
     def __init__(self, major: int | None = None, *, fast: bool = False, settings: dict[str, str] | None = None) -> None:
         self.major = major or newest()
         self._bin = programs()[self.major]
-        self._home = Path(tempfile.mkdtemp(prefix="hf-pg-"))
-        self._guardian = subprocess.Popen(
-            [sys.executable, guardian.__file__, str(self._home)], stdin=subprocess.PIPE, start_new_session=True
-        )
+        self._home, self._guardian = guarded_home()
         self.data = self._home / "data"
         self.port = free_port()
         self._settings = {**(_FAST if fast else {}), **(settings or {})}
@@ -185,6 +182,13 @@ class Server:
             options = {"host": str(self._home), "port": self.port, **options}
         query = urlencode({name: str(value) for name, value in options.items()}, quote_via=quote)
         return f"postgresql://{place}" + (f"?{query}" if query else "")
+
+
+def guarded_home() -> tuple[Path, subprocess.Popen[bytes]]:
+    """A directory for servers, and the process that removes it, and them, once its standard input ends."""
+    home = Path(tempfile.mkdtemp(prefix="hf-pg-"))
+    command = [sys.executable, guardian.__file__, str(home)]
+    return home, subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def as_nobody() -> list[str]:

@@ -130,10 +130,14 @@ def test_a_save_is_one_statement_and_one_round_trip(
         assert len(heard.statements) == 1
 
 
-def test_other_changes_are_two_round_trips_and_one_for_each_look(store: holdfast.Store, proxy: Proxy) -> None:
+def test_other_changes_are_two_round_trips_and_one_for_each_look_that_was_not_foreseen(
+    store: holdfast.Store, proxy: Proxy
+) -> None:
     for _ in range(6):
         store.save("trips", 1)
         store.mark_done("trips", "key 0")
+        store.save("trips", 2, checkpoint_id="c1")
+        store.attach("trips", "c1", "k", 1)
         for ready in store.claim_ready("w", limit=3):
             ready.release()
         claim = store.claim("trips", "w")
@@ -145,7 +149,9 @@ def test_other_changes_are_two_round_trips_and_one_for_each_look(store: holdfast
     assert trips(proxy, lambda: held.append(store.claim("trips", "w"))) == 2  # type: ignore[arg-type]
     assert trips(proxy, lambda: held[0].save(2)) == 1
     assert trips(proxy, held[0].renew) == 2
-    assert trips(proxy, lambda: held[0].mark_done("key 1")) == 3
+    assert trips(proxy, lambda: held[0].mark_done("key 1")) == 2
+    assert trips(proxy, lambda: held[0].save(3, checkpoint_id="chosen")) == 2
+    assert trips(proxy, lambda: held[0].attach("chosen", "k", 1)) == 3
     assert trips(proxy, held[0].release) == 2
     assert trips(proxy, lambda: store.save("new run", 1)) == 2
     assert trips(proxy, lambda: store.claim_ready("w", limit=3)) == 2

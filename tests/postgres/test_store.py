@@ -9,11 +9,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors as pg
 
 import holdfast
-from holdfast import RunClaimed, StorageBusy, StorageFailed, StoreClosed
-from holdfast.model.commit import OUTSIDER, Commit, Guard, NewItem
+from holdfast import DamagedData, InvalidInput, RunClaimed, StorageBusy, StorageFailed, StorageFull, StoreClosed
+from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewEntry, NewItem, NewRun
+from holdfast.store.postgres.errors import translated
 from holdfast.store.postgres.store import DatabaseClock, PostgresStore
+from holdfast.store.postgres.writer import Writer
 from tests.postgres.places import new_schema, new_url, shared
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import newest
@@ -274,6 +277,59 @@ def test_claims_in_batches_by_several_stores_never_meet() -> None:
     assert len(taken) == len(set(taken)) == 60
     for store in stores:
         store.close()
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (pg.DiskFull("x"), StorageFull),
+        (pg.DataCorrupted("x"), DamagedData),
+        (pg.IndexCorrupted("x"), DamagedData),
+        (pg.DeadlockDetected("x"), StorageBusy),
+        (pg.TooManyConnections("x"), StorageBusy),
+        (pg.ReadOnlySqlTransaction("x"), StorageFailed),
+        (pg.InternalError_("x"), StorageFailed),
+        (psycopg.OperationalError("server closed the connection"), StorageFailed),
+        (pg.NumericValueOutOfRange("x"), InvalidInput),
+        (pg.CheckViolation("x"), holdfast.Conflict),
+    ],
+)
+def test_what_an_error_of_the_driver_means(error: psycopg.Error, kind: type[holdfast.HoldfastError]) -> None:
+    found = translated(error, "postgresql://ana@db/runs", 10)
+    assert type(found) is kind
+    assert "postgresql://ana@db/runs" in str(found)
+
+
+def test_what_is_wrong_with_one_commit_leaves_nothing_and_is_not_blamed_on_the_storage() -> None:
+    with holdfast.open(new_url()) as store:
+        good = Commit("good", b"commit01", create=NewRun(), entries=(NewEntry("a", b"\x00\xc0"),))
+        bad = Commit("bad", b"commit02", create=NewRun(), entries=(NewEntry("nul\x00", b"\x00\xc0"),))
+        with pytest.raises(InvalidInput):
+            store.port.commit([good, bad])
+        assert store.runs() == []
+        results = store._place.core.committer._results([good, bad])
+        assert isinstance(results[0], Committed)
+        assert isinstance(results[1], InvalidInput)
+        assert [run.run_id for run in store.runs()] == ["good"]
+
+
+def test_a_transaction_that_met_another_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with holdfast.open(new_url()) as store:
+        store.save("run", 1)
+        commit, met = Writer.commit, list[int]()
+
+        def unlucky(writer: Writer, *arguments: Any) -> Any:
+            if len(met) < 3:
+                met.append(1)
+                raise pg.DeadlockDetected("x")
+            return commit(writer, *arguments)
+
+        monkeypatch.setattr(Writer, "commit", unlucky)
+        assert store.save("run", 2).number == 2
+        assert len(met) == 3
 
 
 def test_the_driver_is_told_apart_from_the_store() -> None:

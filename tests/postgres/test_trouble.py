@@ -11,7 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import StorageBusy, StorageError, StorageFailed
+from holdfast.model.commit import Commit, Committed, NewEffect, NewEntry, NewRun
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.testing import ManualClock
 from tests.postgres.places import new_schema, shared
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server, newest, running
@@ -109,6 +111,28 @@ def test_every_change_whose_commit_was_cut_happens_exactly_once(
     assert proxy.cuts == 1
     assert is_there(store)
     assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("run_id", ["run", "new"])
+@pytest.mark.parametrize("lost", ["answer", "request"])
+def test_commits_of_one_run_that_went_together_all_happen_exactly_once(proxy: Proxy, run_id: str, lost: str) -> None:
+    url = shared(newest()).url(port=proxy.port, schema=new_schema(), durability="relaxed")
+    port = PostgresStore(url, ManualClock(), timeout_s=5)
+    port.commit([Commit("run", b"commit00", create=NewRun())])
+    commits = [
+        Commit(run_id, b"commit1%d" % n, create=NewRun(), effects=(NewEffect(f"key {n}", "done"),),
+               entries=(NewEntry("k", b"\x00\xc0"),))
+        for n in range(4)
+    ]  # fmt: skip
+    (proxy.swallow if lost == "answer" else proxy.block)(b"COMMIT")
+    outcomes = port.commit(commits)
+    assert proxy.cuts == 1
+    assert [type(outcome) for outcome in outcomes] == [Committed] * 4
+    row = port.run(run_id)
+    assert row is not None
+    assert [entry.commit_id for entry in port.entries(row.run, 0, -1)] == [commit.commit_id for commit in commits]
+    assert [effect.key for effect in port.effects(row.run)] == [f"key {n}" for n in range(4)]
+    port.close()
 
 
 def test_a_commit_is_recognised_though_others_have_gone_on_meanwhile(store: holdfast.Store, proxy: Proxy) -> None:

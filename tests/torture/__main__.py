@@ -44,6 +44,11 @@ _AMOUNTS: Final[dict[str, tuple[str, float]]] = {
 
 
 _MACHINE: Final = 1000
+_MACHINES: Final = (
+    "tests/test_machine.py",
+    "tests/directory/test_machine_directory.py",
+    "tests/postgres/test_machine.py",
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -94,11 +99,10 @@ def _run(harness: Harness, amount: float, seed: int) -> bool:
 
 
 def _machine(examples: int, seed: int) -> bool:
-    """Run `tests/test_machine.py` with so many random sequences on each store; whether it found anything."""
+    """Run the state machine with so many random sequences on each store; whether it found anything."""
     _progress("machine …")
     start = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", f"--hypothesis-seed={seed}", "tests/test_machine.py"]
-    command.append("tests/directory/test_machine_directory.py")
+    command = [sys.executable, "-m", "pytest", "-q", f"--hypothesis-seed={seed}", *_MACHINES]
     environment = {**os.environ, "HOLDFAST_MACHINE_EXAMPLES": str(examples)}
     more = ["-o", "timeout=0"]
     ran = subprocess.run([*command, *more], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -17,10 +17,10 @@ from holdfast.clock import LeaseTime
 from holdfast.model.commit import HOLDER, Commit, Outcome, Refused
 from holdfast.model.rows import RunRow
 from holdfast.store import decide
+from holdfast.store.room import Room
 from holdfast.store.sqlite import connection as connections
 from holdfast.store.sqlite import reads
 from holdfast.store.sqlite.connection import Opener, roll_back
-from holdfast.store.room import Room
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import Writer
 

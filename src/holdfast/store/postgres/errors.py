@@ -7,7 +7,15 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors as pg
 
-from holdfast.errors import DamagedData, HoldfastError, StorageBusy, StorageFailed, StorageFull
+from holdfast.errors import (
+    Conflict,
+    DamagedData,
+    HoldfastError,
+    InvalidInput,
+    StorageBusy,
+    StorageFailed,
+    StorageFull,
+)
 
 
 class Silent(psycopg.OperationalError):
@@ -64,6 +72,11 @@ def translated(error: psycopg.Error, shown: str, timeout_s: float) -> HoldfastEr
         return StorageFull(f"{text}; free some space, or prune")
     if isinstance(error, (pg.DataCorrupted, pg.IndexCorrupted)):
         return DamagedData(shown, said)
+    # What is wrong with one commit alone must not be called a failure of the storage, which fails all that go with it.
+    if isinstance(error, (psycopg.DataError, pg.ProgramLimitExceeded)):
+        return InvalidInput(f"{text}; PostgreSQL cannot store this")
+    if isinstance(error, psycopg.IntegrityError):
+        return Conflict(text)
     for kinds, advice in _ADVICE:
         if isinstance(error, kinds):
             return StorageFailed(f"{text}; {advice}")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
+
 from holdfast.clock import LeaseTime
 from holdfast.ids import own_checkpoint_number
+from holdfast.model.commit import Commit
 from holdfast.model.rows import (
     AttachmentRow,
     CheckpointRow,
@@ -55,17 +58,52 @@ def find_checkpoint(link: Link, sql: Statements, run: int, lane: str, checkpoint
     return row if row and row.lane == lane and row.checkpoint_id == checkpoint_id else None
 
 
+class Foreseen:
+    """What decisions will probably look for, asked for before anybody looks: together with the runs' rows."""
+
+    def __init__(self, link: Link, sql: Statements, commits: Sequence[Commit]) -> None:
+        """Inside a pipeline: the answers come at its end."""
+        self._asked: list[tuple[str, tuple[str, ...], Any, psycopg.Cursor[tuple[Any, ...]]]] = []
+        for commit in commits:
+            for new in commit.checkpoints:
+                if new.checkpoint_id and own_checkpoint_number(new.checkpoint_id) is None:
+                    bindings = (commit.run_id, new.lane, new.checkpoint_id)
+                    found = link.execute(sql["checkpoint_of_run"], bindings, binary=True)
+                    self._asked.append((commit.run_id, bindings[1:], CheckpointRow, found))
+            for effect in commit.effects:
+                found = link.execute(sql["effect_of_run"], (commit.run_id, effect.key), binary=True)
+                self._asked.append((commit.run_id, (effect.key,), EffectRow, found))
+
+    def answers(self, rows: dict[str, RunRow]) -> dict[tuple[Any, ...], Any]:
+        """What was found, or None, by what was looked for."""
+        known: dict[tuple[Any, ...], Any] = {}
+        for run_id, names, kind, cursor in self._asked:
+            if run_id in rows:
+                found = cursor.fetchone()
+                known[rows[run_id].run, *names] = built(kind, found) if found else None
+        return known
+
+
 class PostgresLook:
     """The decisions' questions, answered by one connection inside its transaction.
 
-    `rows` are the runs that are locked; `numbers` are new ones, fetched with them.
+    `rows` are the runs that are locked; `numbers` are new ones, fetched with them; `known` is what was foreseen, until
+    the transaction itself has written something.
     """
 
-    def __init__(self, link: Link, sql: Statements, rows: dict[str, RunRow], numbers: list[int]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        sql: Statements,
+        rows: dict[str, RunRow],
+        numbers: list[int],
+        known: dict[tuple[Any, ...], Any],
+    ) -> None:
         self._link = link
         self._sql = sql
         self._rows = rows
         self._numbers = numbers
+        self.known = known
 
     def _row(self, kind: Any, name: str, *bindings: Any) -> Any:
         found = first(self._link, self._sql[name], bindings)
@@ -78,6 +116,9 @@ class PostgresLook:
         return self._numbers.pop()
 
     def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
+        if (run, lane, checkpoint_id) in self.known:
+            row: CheckpointRow | None = self.known[run, lane, checkpoint_id]
+            return row
         return find_checkpoint(self._link, self._sql, run, lane, checkpoint_id)
 
     def lane(self, run: int, lane: str) -> LaneRow | None:
@@ -85,7 +126,9 @@ class PostgresLook:
         return row
 
     def effect(self, run: int, key: str) -> EffectRow | None:
-        row: EffectRow | None = self._row(EffectRow, "effect", run, key)
+        row: EffectRow | None = (
+            self.known[run, key] if (run, key) in self.known else self._row(EffectRow, "effect", run, key)
+        )
         return row
 
     def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> AttachmentRow | None:

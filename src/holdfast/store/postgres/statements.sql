@@ -50,6 +50,15 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND
 -- name: lock_runs
 SELECT <run> FROM runs WHERE run_id = ANY(?) ORDER BY family, run FOR UPDATE;
 
+-- What most decisions look for, by the run's id: asked together with the rows.
+
+-- name: checkpoint_of_run
+SELECT <c.checkpoint> FROM checkpoints c JOIN runs r ON r.run = c.run
+WHERE c.named AND r.run_id = ? AND c.lane = ? AND c.checkpoint_id = ?;
+
+-- name: effect_of_run
+SELECT <f.effect> FROM effects f JOIN runs r ON r.run = f.run WHERE r.run_id = ? AND f.name = ?;
+
 -- name: lock_family
 SELECT <run> FROM runs WHERE family = ? ORDER BY run FOR UPDATE;
 

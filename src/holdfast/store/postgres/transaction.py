@@ -24,7 +24,7 @@ from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.connection import Link
 from holdfast.store.postgres.dialect import Statements
 from holdfast.store.postgres.errors import is_broken
-from holdfast.store.postgres.look import PostgresLook
+from holdfast.store.postgres.look import Foreseen, PostgresLook
 from holdfast.store.seal import check_run
 from holdfast.store.sql.rows import built
 
@@ -108,9 +108,12 @@ class Transaction:
         time: Time,
         wanted: list[str] | tuple[str, tuple[Any, ...]],
         *,
-        creating: Sequence[str] = (),
+        commits: Sequence[Commit] = (),
     ) -> None:
-        """`wanted` are runs by their ids, or a statement that finds them and what is bound to it."""
+        """`wanted` are runs by their ids, or a statement that finds them and what is bound to it.
+
+        `commits` are those that will be decided: what they need is asked for together with the rows.
+        """
         self._link = link
         self._names = names
         self._sql = names.sql
@@ -121,21 +124,23 @@ class Transaction:
                 self._link.execute("BEGIN", prepare=False)
                 found = self._link.execute(self._sql[statement], bindings, binary=True)
                 moment = self._link.execute(self._sql["moment"], (names.patience,), binary=True)
-                numbers = self._new_numbers(sorted(set(creating)))
+                numbers = self._new_numbers(sorted({commit.run_id for commit in commits if commit.create}))
+                foreseen = Foreseen(link, names.sql, commits)
             rows = [built(RunRow, row) for row in found.fetchall()]
             (database_us, _) = moment.fetchone() or (0, "")
             self._look_numbers = [number for (number,) in numbers.fetchall()][::-1] if numbers else []
         except psycopg.Error:
             self._roll_back()
             raise
-        self.rows: dict[str, RunRow] = {row.run_id: row for row in rows}
+        self._read = {row.run_id: row for row in rows}
+        self.rows = dict(self._read)
+        """The runs as they are with the decisions so far."""
         self.lease = time.lease(database_us)
-        self._look = PostgresLook(self._link, self._sql, self.rows, self._look_numbers)
+        known = foreseen.answers(self._read)
+        self._look = PostgresLook(self._link, self._sql, self.rows, self._look_numbers, known)
         self._batch = Batch()
         self._made: list[tuple[Decision, Commit] | Outcome] = []
         self._stored: set[tuple[Any, ...]] = set()
-        self._bases: list[bytes] = []
-        """What was the last commit of the run before each that is carried out."""
         self.changed: dict[str, RunRow] = {}
         self._found = False
         """Whether a commit in doubt turned out to be there."""
@@ -159,7 +164,7 @@ class Transaction:
                 self._made.append(Refused(why.DAMAGED, extra=damage))
                 return
         doubt = before.doubts.get((commit.run_id, commit.commit_id))
-        if doubt is not None and self.is_there(row, doubt):
+        if doubt is not None and self.is_there(commit.run_id, doubt):
             self._made.append(doubt.outcome)
             return
         if row is None and commit.create is not None and not self._look_numbers:
@@ -171,12 +176,12 @@ class Transaction:
             self._made.append(Committed(made.run, made.numbers, 0, made.checkpoint_id, made.covers, made.step, False))
         else:
             self._batch.add(made, commit, row)
-            self._bases.append(row.commit_id if row is not None else b"")
             self.rows[commit.run_id] = self.changed[commit.run_id] = made.run
             self._made.append((made, commit))
 
-    def is_there(self, row: RunRow | None, doubt: Doubt) -> bool:
+    def is_there(self, run_id: str, doubt: Doubt) -> bool:
         """Whether a commit in doubt was carried out. Its run is locked, so an attempt that lingers comes too late."""
+        row = self._read.get(run_id)
         if not doubt.base:
             there = row is not None and row.incarnation == doubt.incarnation
         else:
@@ -220,6 +225,7 @@ class Transaction:
             chunks = self._send()
         self._note(chunks)
         self._batch = Batch()
+        self._look.known = {}
 
     def _send(self) -> _Cursor | None:
         """Send the statements; the one that tells which chunks are new."""
@@ -249,13 +255,14 @@ class Transaction:
         return result()
 
     def _doubts(self) -> dict[tuple[str, bytes], Doubt]:
-        made = [made for made in self._made if isinstance(made, tuple)]
-        return {
-            (commit.run_id, commit.commit_id): Doubt(
-                commit.commit_id, base, decision.run.incarnation, quick.committed(decision, 0)
-            )
-            for (decision, commit), base in zip(made, self._bases, strict=True)
-        }
+        """How the commits of this transaction would be recognised: they are all there, or none is."""
+        doubts = {}
+        for made, commit in [made for made in self._made if isinstance(made, tuple)]:
+            read = self._read.get(commit.run_id)
+            base = read.commit_id if read is not None else b""
+            doubt = Doubt(commit.commit_id, base, made.run.incarnation, quick.committed(made, 0))
+            doubts[commit.run_id, commit.commit_id] = doubt
+        return doubts
 
     def outcomes(self) -> list[Outcome]:
         """What became of the commits, in their order."""

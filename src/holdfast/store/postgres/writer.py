@@ -2,7 +2,7 @@
 
 If every commit of a batch only moves a remembered run on, the batch is one statement (`quick`). Otherwise the rows of
 all its runs are locked, every commit is decided on what they hold, and the rows of all decisions are written and
-committed in one go (`transaction`): two round trips, and one more for each look.
+committed in one go (`transaction`): two round trips, and one more for each look that was not foreseen.
 
 An error leaves nothing of any commit, with one exception: if the connection was lost when a batch may have been
 committed, `Unclear` says how to find out. A run's row has the id of its last commit and those of the ones before it.
@@ -45,7 +45,7 @@ class Writer:
                 self._remembered.update((run_id, chain.row) for run_id, chain in chains.items())
                 return [done[index] for index in range(len(commits))]
         self.forget(commit.run_id for commit in commits)
-        transaction = self.begin(sorted({*_names(commits)}), creating=[c.run_id for c in commits if c.create])
+        transaction = self.begin(sorted({*_names(commits)}), commits=commits)
         with transaction.rolled_back_on_error():
             for commit in commits:
                 transaction.decide(commit, before)
@@ -79,9 +79,9 @@ class Writer:
         self._remember(transaction.changed)
         return outcomes
 
-    def begin(self, wanted: list[str] | tuple[str, tuple[Any, ...]], *, creating: Sequence[str] = ()) -> Transaction:
+    def begin(self, wanted: list[str] | tuple[str, tuple[Any, ...]], *, commits: Sequence[Commit] = ()) -> Transaction:
         """Begin a transaction and lock rows in it."""
-        return Transaction(self.link, self._names, self._time, wanted, creating=creating)
+        return Transaction(self.link, self._names, self._time, wanted, commits=commits)
 
     def _chains(self, commits: Sequence[Commit]) -> dict[str, quick.Chain] | None:
         """The commits as chains by run, if all of them can go the short way."""
@@ -118,9 +118,7 @@ class Writer:
         transaction = self.begin(sorted(run_id for run_id, _ in before.doubts))
         with transaction.rolled_back_on_error():
             found: list[Outcome] = [
-                doubt.outcome
-                for (run_id, _), doubt in before.doubts.items()
-                if transaction.is_there(transaction.rows.get(run_id), doubt)
+                doubt.outcome for (run_id, _), doubt in before.doubts.items() if transaction.is_there(run_id, doubt)
             ]
             return transaction.commit(lambda: found)
 
