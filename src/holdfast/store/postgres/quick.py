@@ -63,23 +63,28 @@ def quickly_decided(row: RunRow, commit: Commit, now_us: int) -> Decision | None
 
 def save(cursor: Cursor, sql: Statements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
     """Write the chains; the outcomes by the commits' places in the batch, or None if nothing was written."""
-    _, made, commit = chains[0].links[0]
+    _, made, _ = chains[0].links[0]
     is_single = len(chains) == 1 and len(chains[0].links) == 1
-    if is_single and len(made.checkpoints) == 1 and not made.entries and not commit.chunks:
-        return _save_one(cursor, sql["save_one"], chains[0])
+    if is_single and len(made.checkpoints) == 1 and not made.entries:
+        return _save_one(cursor, sql, chains[0])
     return _save_many(cursor, sql["save_many"], chains)
 
 
-def _save_one(cursor: Cursor, statement: bytes, chain: Chain) -> dict[int, Committed] | None:
-    index, made, _ = chain.links[0]
+def _save_one(cursor: Cursor, sql: Statements, chain: Chain) -> dict[int, Committed] | None:
+    """What most saves are, without arrays for what there is one of: half the time of `_save_many`."""
+    index, made, commit = chain.links[0]
     row, (checkpoint,) = made.run, made.checkpoints
     key, _, *columns = checkpoint_columns(row.run, checkpoint)
-    cursor.execute(
-        statement,
-        (row.updated_us, row.position, row.serial, row.head, row.head_id, row.step, row.commit_id, row.seal, row.run,
-         chain.old.commit_id, key, *columns),
+    bindings = (
+        row.updated_us, row.position, row.serial, row.head, row.head_id, row.step, row.commit_id, row.seal, row.run,
+        chain.old.commit_id, key, *columns,
     )  # fmt: skip
-    return {index: committed(made, len(checkpoint.root))} if cursor.rowcount == 1 else None
+    if not commit.chunks:
+        cursor.execute(sql["save_one"], bindings)
+        return {index: committed(made, len(checkpoint.root))} if cursor.rowcount == 1 else None
+    chunks = columns_of("bb", [(chunk.hash, chunk.body) for chunk in commit.chunks])
+    found = cursor.execute(sql["save_one_with_chunks"], (*bindings, *chunks)).fetchall()
+    return {index: committed(made, added_bytes(made, commit, set(found)))} if found else None
 
 
 def _save_many(cursor: Cursor, statement: bytes, chains: Sequence[Chain]) -> dict[int, Committed] | None:

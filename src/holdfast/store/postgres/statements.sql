@@ -93,6 +93,22 @@ INSERT INTO checkpoints (<checkpoint_columns>)
 SELECT ?::bigint, run, ?::text, ?::text, ?::boolean, ?::text, ?::bigint, ?::text, ?::bigint, ?::text, ?::bytea, ?::bigint,
     ?::bytea, ?::bigint FROM moved;
 
+-- name: save_one_with_chunks
+WITH moved AS (
+    UPDATE runs SET updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?, step = ?, commit_id = ?, seal = ?,
+        recent = substr(commit_id || recent, 1, 128)
+    WHERE run = ? AND commit_id = ? RETURNING run, family
+), added AS (
+    INSERT INTO checkpoints (<checkpoint_columns>)
+    SELECT ?::bigint, run, ?::text, ?::text, ?::boolean, ?::text, ?::bigint, ?::text, ?::bigint, ?::text, ?::bytea,
+        ?::bigint, ?::bytea, ?::bigint FROM moved
+), stored AS (
+    INSERT INTO chunks (family, hash, body)
+    SELECT moved.family, n.hash, n.body FROM moved, unnest(?::bytea[], ?::bytea[]) AS n (hash, body)
+    ORDER BY n.hash ON CONFLICT DO NOTHING RETURNING family, hash
+)
+SELECT family, NULL::bytea FROM moved UNION ALL SELECT family, hash FROM stored;
+
 -- name: save_many
 WITH moved AS (
     UPDATE runs AS r SET updated_us = n.updated_us, position = n.position, serial = n.serial, head = n.head,
