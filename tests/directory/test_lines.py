@@ -12,10 +12,10 @@ from holdfast.errors import DamagedData
 from holdfast.model.commit import Commit, NewCheckpoint, NewEntry, NewRun
 from holdfast.model.rows import TimerRow
 from holdfast.store.decide import decide
-from holdfast.store.directory.changes import Change, change_of, read_change, write_change
-from holdfast.store.directory.folded import FoldedRun
+from holdfast.store.directory.changes import read_change, write_change
 from holdfast.store.directory.lines import read_lines, write_line
 from holdfast.store.directory.names import stem
+from holdfast.store.folding import Change, FoldedRun, change_of
 from holdfast.testing import ManualClock
 
 JSON = st.recursive(

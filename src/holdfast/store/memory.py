@@ -17,56 +17,19 @@ from holdfast.model.rows import (
     EntryRow,
     GateRow,
     ItemRow,
-    LaneRow,
     MessageRow,
     RunRow,
     TimerRow,
 )
 from holdfast.model.status import READY
 from holdfast.store.decide import Decision, decide, is_live
+from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
 from holdfast.store.port import Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
 from holdfast.store.seal import check_run, next_epoch
 from holdfast.store.tags import read_metadata, tag
 
 
-class _Run:
-    """A run and everything that is its own."""
-
-    def __init__(self, row: RunRow) -> None:
-        self.row = row
-        self.checkpoints: dict[int, CheckpointRow] = {}
-        self.lanes: dict[str, LaneRow] = {}
-        self.entries: list[EntryRow] = []
-        self.effects: dict[str, EffectRow] = {}
-        self.attachments: dict[tuple[str, str, str], AttachmentRow] = {}
-        self.gates: dict[str, GateRow] = {}
-        self.timers: dict[str, TimerRow] = {}
-        self.items: dict[int, ItemRow] = {}
-        self.messages: dict[int, MessageRow] = {}
-
-    def select(self, select: Select) -> CheckpointRow | None:
-        """The newest checkpoint that has what is asked for."""
-        for number in sorted(self.checkpoints, reverse=True):
-            row = self.checkpoints[number]
-            if (
-                row.lane == select.lane
-                and select.checkpoint_id in (None, row.checkpoint_id)
-                and select.step in (None, row.step)
-                and (select.at is None or row.covers <= select.at)
-                and (select.before is None or number < select.before)
-            ):
-                return row
-        return None
-
-    def roots(self, seen: Seen) -> list[bytes]:
-        """The roots that are not among what was seen."""
-        if seen.rewrites != self.row.rewrites:
-            seen = Seen()
-        roots = [row.root for row in self.checkpoints.values() if row.number > seen.serial]
-        return roots + [row.root for row in self.attachments.values() if row.number > seen.attached]
-
-
-class _Look:
+class _Look(FoldedLook):
     """Reads inside a commit."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -78,33 +41,8 @@ class _Look:
     def new_run(self) -> int:
         return self._store.next_run()
 
-    def _run(self, run: int) -> _Run:
+    def _of(self, run: int) -> FoldedRun:
         return self._store.at(run)
-
-    def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
-        return self._run(run).select(Select(lane, checkpoint_id))
-
-    def lane(self, run: int, lane: str) -> LaneRow | None:
-        return self._run(run).lanes.get(lane)
-
-    def effect(self, run: int, key: str) -> EffectRow | None:
-        return self._run(run).effects.get(key)
-
-    def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> AttachmentRow | None:
-        return self._run(run).attachments.get((lane, checkpoint_id, key))
-
-    def gate(self, run: int, gate: str) -> GateRow | None:
-        return self._run(run).gates.get(gate)
-
-    def timer(self, run: int, timer: str) -> TimerRow | None:
-        return self._run(run).timers.get(timer)
-
-    def item(self, run: int, key: str) -> ItemRow | None:
-        return next((item for item in self._run(run).items.values() if item.key == key), None)
-
-    def items(self, run: int, numbers: Sequence[int]) -> list[ItemRow]:
-        items = self._run(run).items
-        return [items[number] for number in numbers if number in items]
 
 
 class MemoryStore(StorePort):
@@ -115,8 +53,8 @@ class MemoryStore(StorePort):
         self._clock = clock
         self.after_fork()
         watch(self)
-        self._runs: dict[int, _Run] = {}
-        self._ids: dict[str, _Run] = {}
+        self._runs: dict[int, FoldedRun] = {}
+        self._ids: dict[str, FoldedRun] = {}
         self._chunks: dict[int, dict[bytes, bytes]] = {}
         self._last_run = 0
         self._look = _Look(self)
@@ -125,10 +63,10 @@ class MemoryStore(StorePort):
     def after_fork(self) -> None:
         self._lock = threading.RLock()
 
-    def at(self, run: int) -> _Run:
+    def at(self, run: int) -> FoldedRun:
         """The run of this number; an empty one if it has gone."""
         found = self._runs.get(run)
-        return found if found is not None else _Run(_NOBODY)
+        return found if found is not None else FoldedRun(Change(_NOBODY))
 
     def next_run(self) -> int:
         self._last_run += 1
@@ -155,35 +93,16 @@ class MemoryStore(StorePort):
         return Committed(made.run, made.numbers, added, made.checkpoint_id, made.covers, made.step, made.fresh)
 
     def _apply(self, made: Decision, commit: Commit) -> int:
-        row = made.run
+        row, change = made.run, change_of(made, commit)
         if made.created:
-            self._runs[row.run] = self._ids[row.run_id] = _Run(row)
-        run = self._runs[row.run]
-        run.row = row
+            self._runs[row.run] = self._ids[row.run_id] = FoldedRun(change)
+        else:
+            self._runs[row.run].apply(change)
         chunks = self._chunks.setdefault(row.family, {})
-        added = 0
-        for chunk in commit.chunks:
-            if chunk.hash not in chunks:
-                chunks[chunk.hash] = chunk.body
-                added += len(chunk.body)
-        for checkpoint in (*made.checkpoints, *made.replaced):
-            run.checkpoints[checkpoint.number] = checkpoint
-            added += len(checkpoint.root)
-        for attachment in made.attachments:
-            run.attachments[attachment.lane, attachment.checkpoint_id, attachment.key] = attachment
-            added += len(attachment.root)
-        run.entries.extend(made.entries)
-        run.lanes.update((lane.lane, lane) for lane in made.lanes)
-        run.effects.update((effect.key, effect) for effect in made.effects)
-        run.gates.update((gate.gate, gate) for gate in made.gates)
-        run.items.update((item.number, item) for item in (*made.items, *made.taken))
-        run.messages.update((message.number, message) for message in made.messages)
-        for timer in made.drop_timers:
-            run.timers.pop(timer, None)
-        run.timers.update((timer.timer, TimerRow(timer.timer, timer.due_us)) for timer in commit.timers)
-        for number in commit.sent:
-            run.messages.pop(number, None)
-        return added
+        new = [chunk for chunk in commit.chunks if chunk.hash not in chunks]
+        chunks.update((chunk.hash, chunk.body) for chunk in new)
+        roots = [c.root for c in change.checkpoints] + [a.root for a in change.attachments]
+        return sum(len(chunk.body) for chunk in new) + sum(map(len, roots))
 
     def claim_ready(self, takes: Sequence[Take], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
         with self._open():
@@ -208,10 +127,8 @@ class MemoryStore(StorePort):
             if run is None:
                 return None
             numbers = choose([run.checkpoints[n] for n in sorted(run.checkpoints)], list(run.effects.values()))
-            gone = [run.checkpoints.pop(number) for number in numbers]
-            for row in gone:
-                for key in [key for key in run.attachments if key[:2] == (row.lane, row.checkpoint_id)]:
-                    del run.attachments[key]
+            gone = [run.checkpoints[number] for number in numbers]
+            run.apply(Change(run.row, pruned=[row.number for row in gone]))
             return gone
 
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
@@ -357,7 +274,7 @@ class MemoryStore(StorePort):
     def close(self) -> None:
         self._closed = True
 
-    def _family(self, family: int) -> Iterable[_Run]:
+    def _family(self, family: int) -> Iterable[FoldedRun]:
         return (run for run in self._runs.values() if run.row.family == family)
 
     def _open(self) -> threading.RLock:

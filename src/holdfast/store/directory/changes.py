@@ -11,13 +11,11 @@ the same for people; like `"at"` it is never read back.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from holdfast.errors import DamagedData, UnsupportedFormat
-from holdfast.model.commit import Commit
 from holdfast.model.rows import (
     AttachmentRow,
     CheckpointRow,
@@ -31,32 +29,10 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
-from holdfast.store.decide import Decision
+from holdfast.store.folding import Change
 
 FORMAT: Final = "holdfast journal"
 VERSION: Final = 1
-
-
-class Change(msgspec.Struct, frozen=True, gc=False):
-    """What happens to a run at one moment. `run` is its row afterwards."""
-
-    run: RunRow
-    checkpoints: Sequence[CheckpointRow] = ()
-    """New ones, and such that replace one of the same number."""
-    lanes: Sequence[LaneRow] = ()
-    entries: Sequence[EntryRow] = ()
-    effects: Sequence[EffectRow] = ()
-    attachments: Sequence[AttachmentRow] = ()
-    gates: Sequence[GateRow] = ()
-    items: Sequence[ItemRow] = ()
-    messages: Sequence[MessageRow] = ()
-    drop_timers: Sequence[str] = ()
-    timers: Sequence[TimerRow] = ()
-    """Armed after others were dropped."""
-    sent: Sequence[int] = ()
-    """Outbox messages that were delivered, by number."""
-    pruned: Sequence[int] = ()
-    """Checkpoints that are gone, by number, with their attachments."""
 
 
 class Renderer(Protocol):
@@ -91,24 +67,6 @@ _ROWS: Final[dict[str, type[Row]]] = {
     "timers": TimerRow,
 }
 _LISTS: Final[dict[str, Any]] = {"drop_timers": list[str], "sent": list[int], "pruned": list[int]}
-
-
-def change_of(made: Decision, commit: Commit) -> Change:
-    """What a decision does."""
-    return Change(
-        made.run,
-        (*made.checkpoints, *made.replaced),
-        made.lanes,
-        made.entries,
-        made.effects,
-        made.attachments,
-        made.gates,
-        (*made.items, *made.taken),
-        made.messages,
-        made.drop_timers,
-        [TimerRow(timer.timer, timer.due_us) for timer in commit.timers],
-        commit.sent,
-    )
 
 
 def write_change(change: Change, before: RunRow | None, renderer: Renderer | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from holdfast.model.rows import (
 from holdfast.store.decide import is_live
 from holdfast.store.directory.base import DirectoryBase
 from holdfast.store.directory.chunks import read_chunks, sizes_of_chunks
-from holdfast.store.directory.folded import FoldedRun
+from holdfast.store.folding import FoldedRun
 from holdfast.store.port import RunQuery, Seen, Select, Usage
 from holdfast.store.tags import read_metadata, tag
 

@@ -10,12 +10,12 @@ from blake3 import blake3
 
 from holdfast.errors import DamagedData
 from holdfast.model.rows import RunRow
-from holdfast.store.directory.changes import Change, Renderer, read_change, write_change
+from holdfast.store.directory.changes import Renderer, read_change, write_change
 from holdfast.store.directory.disk import Disk, Unclear
 from holdfast.store.directory.files import Identity
-from holdfast.store.directory.folded import FoldedRun
 from holdfast.store.directory.lines import read_lines, write_line
 from holdfast.store.directory.names import JOURNAL, NEWEST, stem
+from holdfast.store.folding import Change, FoldedRun
 
 
 class RunFile:

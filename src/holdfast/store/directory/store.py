@@ -28,33 +28,36 @@ from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.model.status import READY
 from holdfast.store.decide import Decision, decide, is_live
-from holdfast.store.directory.changes import Change, change_of
 from holdfast.store.directory.chunks import add_chunks, read_chunks, remove_chunks, sizes_of_chunks
 from holdfast.store.directory.disk import Unclear
 from holdfast.store.directory.files import translating
-from holdfast.store.directory.folded import FoldedRun, RunLook
 from holdfast.store.directory.names import COUNTER, PASSING, stem
 from holdfast.store.directory.newest import show_newest
 from holdfast.store.directory.reads import DirectoryReads
 from holdfast.store.directory.runfile import RunFile
 from holdfast.store.directory.tree import Family
+from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.seal import check_run, next_epoch
 
 
-class _Look(RunLook):
-    """Reads inside a commit."""
+class _Look(FoldedLook):
+    """Reads inside a commit, on the one run it is about."""
 
     def __init__(self, store: DirectoryStore, folded: FoldedRun | None) -> None:
-        if folded is not None:
-            super().__init__(folded)
         self._store = store
+        self._folded = folded
 
     def source(self, run_id: str) -> RunRow | None:
         return self._store.source(run_id)
 
     def new_run(self) -> int:
         return self._store.next_run()
+
+    def _of(self, run: int) -> FoldedRun:
+        assert self._folded is not None
+        assert run == self._folded.row.run, "a commit is about one run"
+        return self._folded
 
 
 class DirectoryStore(DirectoryReads):

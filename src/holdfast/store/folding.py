@@ -1,9 +1,17 @@
-"""A run as its lines make it: the fold of all changes, and the reads a decision may ask for."""
+"""A run as its changes make it: for stores that keep all of a run in memory, whatever they keep of it elsewhere.
+
+A change is what one commit, or one prune, does to a run. Folding all of them gives the run, with the reads a decision
+may ask for.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import msgspec
+
+from holdfast.model.commit import Commit
 from holdfast.model.rows import (
     AttachmentRow,
     CheckpointRow,
@@ -16,8 +24,48 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
-from holdfast.store.directory.changes import Change
+from holdfast.store.decide import Decision
 from holdfast.store.port import Seen, Select
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """What happens to a run at one moment. `run` is its row afterwards."""
+
+    run: RunRow
+    checkpoints: Sequence[CheckpointRow] = ()
+    """New ones, and such that replace one of the same number."""
+    lanes: Sequence[LaneRow] = ()
+    entries: Sequence[EntryRow] = ()
+    effects: Sequence[EffectRow] = ()
+    attachments: Sequence[AttachmentRow] = ()
+    gates: Sequence[GateRow] = ()
+    items: Sequence[ItemRow] = ()
+    messages: Sequence[MessageRow] = ()
+    drop_timers: Sequence[str] = ()
+    timers: Sequence[TimerRow] = ()
+    """Armed after others were dropped."""
+    sent: Sequence[int] = ()
+    """Outbox messages that were delivered, by number."""
+    pruned: Sequence[int] = ()
+    """Checkpoints that are gone, by number, with their attachments."""
+
+
+def change_of(made: Decision, commit: Commit) -> Change:
+    """What a decision does."""
+    return Change(
+        made.run,
+        (*made.checkpoints, *made.replaced),
+        made.lanes,
+        made.entries,
+        made.effects,
+        made.attachments,
+        made.gates,
+        (*made.items, *made.taken),
+        made.messages,
+        made.drop_timers,
+        [TimerRow(timer.timer, timer.due_us) for timer in commit.timers],
+        commit.sent,
+    )
 
 
 class FoldedRun:
@@ -39,7 +87,7 @@ class FoldedRun:
         self.apply(change)
 
     def apply(self, change: Change) -> None:
-        """Do what a line says."""
+        """Do what a change says."""
         self.row = change.run
         self.checkpoints.update((row.number, row) for row in change.checkpoints)
         self.lanes.update((row.lane, row) for row in change.lanes)
@@ -103,15 +151,18 @@ class FoldedRun:
         return self.roots(Seen(rewrites=self.row.rewrites))
 
 
-class RunLook:
-    """Reads inside a commit, on the one run it is for."""
+class FoldedLook(ABC):
+    """Reads inside a commit."""
 
-    def __init__(self, folded: FoldedRun) -> None:
-        self._folded = folded
+    @abstractmethod
+    def source(self, run_id: str) -> RunRow | None: ...
 
+    @abstractmethod
+    def new_run(self) -> int: ...
+
+    @abstractmethod
     def _of(self, run: int) -> FoldedRun:
-        assert run == self._folded.row.run, "a commit is about one run"
-        return self._folded
+        """The run that a commit is about, by its number."""
 
     def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
         return self._of(run).select(Select(lane, checkpoint_id))
