@@ -238,3 +238,14 @@ def test_damage_gets_no_new_seal(path: str, damage: str, write: Any) -> None:
         with pytest.raises(DamagedData):
             write(store)
         assert len(store.verify().problems) == 1
+
+
+def test_a_sweep_gives_a_damaged_run_no_new_seal(path: str) -> None:
+    with holdfast.open(f"sqlite:{path}") as store:
+        for turns in (30, 40):
+            store.save("run", conversation(turns))
+        store.fork("run", "fork")
+        with raw(path) as connection:
+            connection.execute("UPDATE runs SET position = 77 WHERE run_id = 'fork'")
+        assert store.prune("run", holdfast.Keep(last=1)).damage is not None
+        assert [problem.place for problem in store.verify().problems] == ["run 'fork'"]

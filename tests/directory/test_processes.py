@@ -18,6 +18,7 @@ from holdfast import Keep, StorageBusy, StoreClosed
 from holdfast.store.directory.files import SystemFiles
 from holdfast.store.directory.store import DirectoryStore
 from holdfast.testing import ManualClock
+from tests.interrupted import interrupted
 
 _SPAWN = multiprocessing.get_context("spawn")
 _PROCESSES = 8
@@ -259,3 +260,45 @@ def test_a_directory_that_was_removed_and_made_anew_is_not_taken_for_the_old_one
             found = store.load("run")
             assert found is not None
             assert found.state == "new"
+
+
+def test_an_interrupt_at_any_moment_leaves_a_directory_that_works(url: str) -> None:
+    with holdfast.open(url) as store, holdfast.open(url, timeout_s=5) as other:
+        acknowledged = interrupted(lambda number: store.append("run", [{"kind": "n", "n": number}]), 150, 0.01)
+        other.save("other", 1)
+        store.save("run", "after all")
+        assert len(other.journal("run")) >= acknowledged
+        assert store.verify().problems == []
+
+
+def test_what_cannot_be_shown_is_saved_once_and_disturbs_nobody_in_its_batch(url: str) -> None:
+    """Numbers with thousands of digits are values like others, but JSON's readers refuse them."""
+    with holdfast.open(url) as store:
+
+        def append(number: int) -> None:
+            for i in range(10):
+                store.append(f"run {number}", [{"kind": "n", "n": i, "large": 10**5000}])
+
+        def save() -> None:
+            for i in range(10):
+                store.save("large", {"n": 10**5000 + i, "deep": _nested(180), "text": "x" * 3000})
+
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+        threads.append(threading.Thread(target=save))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(_DEADLINE_S)
+        assert [len(store.journal(f"run {number}")) for number in range(4)] == [10] * 4
+        assert len(list(store.history("large"))) == 10
+    with holdfast.open(url) as again:
+        loaded = again.load("large")
+        assert loaded is not None
+        assert loaded.state == {"n": 10**5000 + 9, "deep": _nested(180), "text": "x" * 3000}
+
+
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value

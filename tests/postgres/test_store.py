@@ -17,6 +17,7 @@ from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewEntry, 
 from holdfast.store.postgres.errors import translated
 from holdfast.store.postgres.store import DatabaseClock, PostgresStore
 from holdfast.store.postgres.writer import Writer
+from tests.interrupted import interrupted
 from tests.postgres.places import new_schema, new_url, shared
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import newest
@@ -341,3 +342,37 @@ def test_the_driver_is_told_apart_from_the_store() -> None:
         with pytest.raises(StorageFailed, match="choose another") as caught:
             store.save("run", 2)
         assert isinstance(caught.value.__cause__, psycopg.Error)
+
+
+# --- interrupts and settings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of connections half made
+def test_an_interrupt_at_any_moment_leaves_a_store_that_works() -> None:
+    """An interrupted transaction must not swallow the saves that come after it."""
+    url = new_url()
+    with holdfast.open(url) as store, holdfast.open(url) as other:
+
+        def work(number: int) -> None:
+            if number % 2:
+                store.mark_done("run", f"effect {number}")
+            else:
+                store.append("run", [{"kind": "n", "n": number}])
+                assert other.journal("run")[-1].data["n"] == number
+
+        interrupted(work, 200, 0.01)
+        store.append("run", [{"kind": "n", "n": -1}])
+        assert other.journal("run")[-1].data["n"] == -1
+        assert store.verify().problems == []
+
+
+def test_the_servers_default_isolation_does_not_matter() -> None:
+    url = new_url() + "&options=-c%20default_transaction_isolation%3Dserializable"
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        changes = port_of(store)._changes
+        transaction = changes._opened(time.monotonic() + 10).begin(["run"])
+        with transaction.rolled_back_on_error():
+            found = transaction._link.execute("SELECT current_setting('transaction_isolation')").fetchone()
+            transaction.commit(list)
+        assert found == ("read committed",)

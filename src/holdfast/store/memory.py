@@ -133,6 +133,8 @@ class MemoryStore(StorePort):
 
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
         with self._open():
+            for run in self._family(family):
+                check_run(run.row)
             late = [root for run in self._family(family) for root in run.roots(seen.get(run.row.run, Seen()))]
             chunks = self._chunks.get(family, {})
             gone = [chunks.pop(name) for name in dead - mark(late) if name in chunks]

@@ -33,6 +33,8 @@ from holdfast.store.folding import Change
 
 FORMAT: Final = "holdfast journal"
 VERSION: Final = 1
+_DEPTH_MAX: Final = 50
+_BITS_MAX: Final = 4096
 
 
 class Renderer(Protocol):
@@ -110,8 +112,22 @@ def _write_row(row: Row, renderer: Renderer | None) -> dict[str, Any]:
 
 
 def _show(written: dict[str, Any], shown: object | None) -> None:
-    if shown is not None:
+    if shown is not None and _is_plain(shown):
         written["shows"] = shown
+
+
+def _is_plain(shown: object) -> bool:
+    """Whether every reader can take it: not too deep, and no number with thousands of digits."""
+    level = [shown]
+    for _ in range(_DEPTH_MAX):
+        if any(isinstance(part, int) and part.bit_length() > _BITS_MAX for part in level):
+            return False
+        lists: list[Any] = [part if isinstance(part, list) else list(part.values()) for part in level
+                            if isinstance(part, (list, dict))]  # fmt: skip
+        level = [part for parts in lists for part in parts]
+        if not level:
+            return True
+    return False
 
 
 def read_change(content: dict[str, Any], before: RunRow | None, place: str) -> Change:

@@ -73,6 +73,9 @@ class Disk:
                     f"({again}); whether it was saved is not known"
                 ) from error
             raise
+        except BaseException:
+            files.close(handle)
+            raise
         with contextlib.suppress(OSError):  # it is synced
             files.close(handle)
 

@@ -62,7 +62,7 @@ def read_lines(data: bytes, place: str, number: int = 1) -> Lines:
             return Lines(objects, size, None)
         try:
             content = json.loads(piece.decode())
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return Lines(objects, size, DamagedData(line_place, f"it is no JSON ({error})"))
         if content.get("n") != number + at:
             return Lines(objects, size, DamagedData(line_place, f"it says that it is line {content.get('n')}"))

@@ -61,25 +61,29 @@ class DirectoryLock:
     def __enter__(self) -> Note:
         if not self._threads.acquire(timeout=self._timeout_s):
             raise self._busy()
+        depth = self._depth
         try:
-            if self._depth == 0:
+            if depth == 0:
                 self._take()
-            self._depth += 1
+            self._depth = depth + 1
         except BaseException:
-            if self._depth == 0:
+            self._depth = depth
+            if depth == 0:
                 self._close_handle()  # which gives up the lock if it was taken
             self._threads.release()
             raise
         return self.note
 
     def __exit__(self, *about: object) -> None:
-        self._depth -= 1
         try:
+            self._depth = max(0, self._depth - 1)
             if self._depth == 0 and self._handle is not None:
-                try:
-                    self._files.unlock(self._handle)
-                except OSError:
-                    self._close_handle()  # which gives the lock up as well
+                self._files.unlock(self._handle)
+        except BaseException as error:
+            self._depth = 0
+            self._close_handle()  # which gives the lock up as well
+            if not isinstance(error, OSError):
+                raise
         finally:
             self._threads.release()
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 
-from holdfast.errors import HoldfastError
 from holdfast.store.directory.changes import Renderer, date_of
 from holdfast.store.directory.disk import Disk
 from holdfast.store.directory.runfile import RunFile
@@ -24,7 +23,7 @@ def show_newest(disk: Disk, file: RunFile, renderer: Renderer | None, fetch: Fet
     newest = file.checked().select(Select())
     if renderer is None or newest is None:
         return
-    with contextlib.suppress(OSError, HoldfastError):  # the checkpoint itself is safe
+    with contextlib.suppress(Exception):  # whatever cannot be shown: the checkpoint itself is safe
         state = renderer.state(newest.root, fetch)
         content = {
             "run_id": file.checked().row.run_id,

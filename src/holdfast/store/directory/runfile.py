@@ -68,7 +68,12 @@ class RunFile:
         if identity == self._identity:
             return None
         data = self._disk.files.read(self.path)
-        self._read(data)
+        try:
+            self._read(data)
+        except BaseException:  # an interrupt, or a stack that is too deep: nothing of it may stay half done
+            self.folded, self.damage, self._size, self._lines, self._hash = None, None, 0, 0, blake3()
+            self.forget()
+            raise
         torn = len(data) - self._size
         if self.damage is None and torn:
             self._disk.cut(self.path, self._size)

@@ -22,7 +22,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 
-from holdfast.errors import DamagedData, StorageError
+from holdfast.errors import DamagedData, HoldfastError, StorageError, StorageFailed
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, RunRow
@@ -77,10 +77,14 @@ class DirectoryStore(DirectoryReads):
             with translating(f"{self.path}: nothing was saved"):
                 self._settle()
                 return self._one(commit)
-        except (StorageError, DamagedData) as error:
+        except Exception as error:
             if alone:
                 raise
-            return Refused(why.DAMAGED, extra=error)
+            # The others of the batch may be durable already, so this must not look as if none of them were.
+            known = isinstance(error, HoldfastError)
+            return Refused(
+                why.DAMAGED, extra=error if known else StorageFailed(f"{self.path}: nothing was saved ({error!r})")
+            )
 
     def _one(self, commit: Commit) -> Outcome:
         file = self._tree.find(commit.run_id)

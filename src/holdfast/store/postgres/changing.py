@@ -17,7 +17,7 @@ import psycopg
 
 from holdfast.errors import HoldfastError, StorageBusy, StorageFailed
 from holdfast.store.postgres.connection import Opener
-from holdfast.store.postgres.errors import is_broken, is_worth_another_try, translated
+from holdfast.store.postgres.errors import interrupt_behind, is_broken, is_idle, is_worth_another_try, translated
 from holdfast.store.postgres.transaction import NOTHING, Again, Before, Names, Time, Unclear, Unknowable
 from holdfast.store.postgres.writer import Writer
 
@@ -49,17 +49,22 @@ class Changes:
             for tries in range(1_000_000):
                 try:
                     return work(self._opened(until), before)
-                except Unclear as unclear:
-                    self.drop()
-                    before = Before({**before.doubts, **unclear.before.doubts}, unclear.before.result)
-                    if time.monotonic() > until:
-                        raise self._unknown(unclear.__cause__) from unclear
+                except (Unclear, psycopg.Error) as error:
+                    interrupt = interrupt_behind(error)
+                    if interrupt is not None:
+                        self.drop()
+                        raise interrupt from None
+                    if isinstance(error, Unclear):
+                        self.drop()
+                        before = Before({**before.doubts, **error.before.doubts}, error.before.result)
+                        if time.monotonic() > until:
+                            raise self._unknown(error.__cause__) from error
+                    else:
+                        self._after(error, tries, until, in_doubt=before is not NOTHING)
                 except Again as error:
-                    self._pause(tries, error)
+                    self._pause(tries, error, in_doubt=before is not NOTHING)
                 except Unknowable as error:
                     raise self._unknown(error) from error
-                except psycopg.Error as error:
-                    self._after(error, tries, until, in_doubt=before is not NOTHING)
                 except HoldfastError as error:
                     if before is not NOTHING and isinstance(error, (StorageFailed, StorageBusy)):
                         raise self._unknown(error) from error
@@ -67,8 +72,8 @@ class Changes:
             raise AssertionError("tries have an end")
 
     def _opened(self, until: float) -> Writer:
-        if self.writer is None or is_broken(self.writer.link):
-            self.drop()
+        if self.writer is None or is_broken(self.writer.link) or not is_idle(self.writer.link):
+            self.drop()  # an interrupt may have left it in the middle of something
             self.writer = Writer(self._opener.open(until), self._names, self._time)
         return self.writer
 
@@ -80,13 +85,15 @@ class Changes:
             if time.monotonic() < until:
                 return
         elif is_worth_another_try(error) and tries < _TRIES:
-            self._pause(tries, error)
+            self._pause(tries, error, in_doubt=in_doubt)
             return
         found = translated(error, self._opener.settings.shown, self._opener.timeout_s)
         raise (self._unknown(found) if in_doubt else found) from error
 
-    def _pause(self, tries: int, error: Exception) -> None:
+    def _pause(self, tries: int, error: Exception, *, in_doubt: bool) -> None:
         if tries >= _TRIES * 2:
+            if in_doubt:
+                raise self._unknown(error) from error
             raise StorageBusy(f"{self._opener.settings.shown}: others were faster {tries} times, try again") from error
         time.sleep(_PAUSE_S * tries)
 

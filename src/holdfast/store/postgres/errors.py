@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from holdfast.errors import (
     Conflict,
@@ -84,6 +85,19 @@ def translated(error: psycopg.Error, shown: str, timeout_s: float) -> HoldfastEr
         advice = next((advice for part, advice in _TEXTS if part in said), "check that the server can be reached")
         return StorageFailed(f"{text}; {advice}")
     return StorageFailed(f"{text} ({type(error).__name__})")
+
+
+def interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """The interrupt (Ctrl-C) that led to an error, if one did: the driver may fail when it is left in the middle."""
+    while error is not None and isinstance(error, Exception):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def is_idle(connection: psycopg.Connection[Any]) -> bool:
+    """Whether nothing is under way on it: no transaction, no statements whose results were not fetched."""
+    pgconn = connection.pgconn
+    return pgconn.transaction_status == TransactionStatus.IDLE and pgconn.pipeline_status == PipelineStatus.OFF
 
 
 def is_broken(connection: psycopg.Connection[Any]) -> bool:

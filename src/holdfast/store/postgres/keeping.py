@@ -60,7 +60,7 @@ def sweep(
     """Remove these chunks, except those that late roots lead to; and what all late roots lead to."""
     transaction = writer.begin(("lock_family", (family,)))
     with transaction.rolled_back_on_error():
-        rows = _whole_family(transaction, family)
+        rows = [check_run(row) for row in _whole_family(transaction, family)]
         late = []
         for row in rows:
             known = seen.get(row.run, Seen())

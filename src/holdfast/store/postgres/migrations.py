@@ -41,6 +41,8 @@ def prepare(connection: psycopg.Connection[Any], schema: str, shown: str) -> Non
         return
     for version in range(1, VERSION + 1):
         with connection.transaction():
+            # Whatever the server's default is: what another opener made must be seen once the lock is there.
+            connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_of(schema),))
             if _checked(_version(connection, schema), shown) >= version:
                 continue  # somebody else was faster

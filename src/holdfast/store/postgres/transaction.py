@@ -29,6 +29,9 @@ from holdfast.store.seal import check_run
 from holdfast.store.sql.rows import built
 
 Result = TypeVar("Result")
+
+BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+"""Whatever the server's default is: what is read after a lock was waited for must be as it is then."""
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 
@@ -121,7 +124,7 @@ class Transaction:
         statement, bindings = ("lock_runs", (Texts(wanted),)) if isinstance(wanted, list) else wanted
         try:
             with self._link.in_one_go():
-                self._link.execute("BEGIN", prepare=False)
+                self._link.execute(BEGIN, prepare=False)
                 found = self._link.execute(self._sql[statement], bindings, binary=True)
                 moment = self._link.execute(self._sql["moment"], (names.patience,), binary=True)
                 numbers = self._new_numbers(sorted({commit.run_id for commit in commits if commit.create}))
@@ -129,7 +132,7 @@ class Transaction:
             rows = [built(RunRow, row) for row in found.fetchall()]
             (database_us, _) = moment.fetchone() or (0, "")
             self._look_numbers = [number for (number,) in numbers.fetchall()][::-1] if numbers else []
-        except psycopg.Error:
+        except BaseException:
             self._roll_back()
             raise
         self._read = {row.run_id: row for row in rows}
@@ -260,7 +263,7 @@ class Transaction:
         for made, commit in [made for made in self._made if isinstance(made, tuple)]:
             read = self._read.get(commit.run_id)
             base = read.commit_id if read is not None else b""
-            doubt = Doubt(commit.commit_id, base, made.run.incarnation, quick.committed(made, 0))
+            doubt = Doubt(self.changed[commit.run_id].commit_id, base, made.run.incarnation, quick.committed(made, 0))
             doubts[commit.run_id, commit.commit_id] = doubt
         return doubts
 

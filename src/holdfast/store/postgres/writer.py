@@ -67,6 +67,8 @@ class Writer:
             found, passed, asked = list(transaction.rows), 0, len(takes)
             while True:
                 for run_id in found:
+                    if len(transaction.changed) == len(takes):
+                        break
                     transaction.decide(Commit(run_id, commit_id, take=takes[len(transaction.changed)]))
                 was_all, passed = passed + len(found) < asked, len(transaction.rows) - len(transaction.changed)
                 if was_all or len(transaction.changed) == len(takes):

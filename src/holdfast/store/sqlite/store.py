@@ -26,7 +26,7 @@ from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.decide import is_live
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.room import Room
-from holdfast.store.seal import next_epoch
+from holdfast.store.seal import check_run, next_epoch
 from holdfast.store.sql.rows import built, key_of, last_key
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import Opener, transaction
@@ -163,6 +163,8 @@ class SqliteStore(SqliteReads):
         left, chunks, size = set(dead), 0, 0
         while left:
             with self._changing() as writer:
+                for row in family_rows(writer.connection, family):
+                    check_run(row)
                 left -= mark(self._late_roots(writer.connection, family, seen))
                 batch = [left.pop() for _ in range(min(len(left), _SWEEP_BATCH))]
                 sizes = [writer.connection.execute(statements()["delete_chunk"], (family, name)).get for name in batch]
