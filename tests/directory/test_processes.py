@@ -262,6 +262,7 @@ def test_a_directory_that_was_removed_and_made_anew_is_not_taken_for_the_old_one
             assert found.state == "new"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of files that were being read
 def test_an_interrupt_at_any_moment_leaves_a_directory_that_works(url: str) -> None:
     with holdfast.open(url) as store, holdfast.open(url, timeout_s=5) as other:
         acknowledged = interrupted(lambda number: store.append("run", [{"kind": "n", "n": number}]), 150, 0.01)

@@ -271,20 +271,25 @@ class StoreMachine(RuleBasedStateMachine):
             self.refused(RunExists, lambda: make(run_id, new_id))
             return
         make(run_id, new_id)
-        new = self.model[new_id] = copy.deepcopy(run)
+        new = self.model[new_id] = self.model_copy(run)
+        if not whole:
+            assert head is not None
+            self.model_fork(new, run, head)
+
+    def model_copy(self, run: Run) -> Run:
+        """The run as a new one: its checkpoints are numbered anew, and its effects still come after the same ones."""
+        new = copy.deepcopy(run)
         new.claim, new.fence = None, 0
-        if whole:
-            new.status = READY if run.status == RUNNING else run.status
-            for number, checkpoint in enumerate(new.checkpoints, start=1):
-                checkpoint.number = checkpoint.__dict__["number"] = number
-            new.serial = len(new.checkpoints)
-            new.effects = {key: [state, 0] for key, (state, _) in run.effects.items()}
-            return
-        assert head is not None
-        self.model_fork(new, run, head)
+        new.status = READY if run.status == RUNNING else run.status
+        for number, checkpoint in enumerate(new.checkpoints, start=1):
+            checkpoint.number = checkpoint.__dict__["number"] = number
+        new.serial = len(new.checkpoints)
+        for effect in new.effects.values():
+            effect[1] = sum(checkpoint.number <= effect[1] for checkpoint in run.checkpoints)
+        return new
 
     def model_fork(self, new: Run, run: Run, head: Checkpoint) -> None:
-        kept = next(c for c in new.checkpoints if c.number == head.number)
+        kept = next(c for c in new.checkpoints if c.id == head.id and c.lane == head.lane)
         kept.number = kept.__dict__["number"] = 1
         new.checkpoints, new.serial, new.status = [kept], 1, READY
         new.journal = new.journal[: head.__dict__["covers"]]
@@ -310,13 +315,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.store.delete(run_id)
         self.store.import_run(archive)
-        new = self.model[run_id] = copy.deepcopy(run)
-        new.claim, new.fence = None, 0
-        new.status = READY if run.status == RUNNING else run.status
-        for number, checkpoint in enumerate(new.checkpoints, start=1):
-            checkpoint.number = checkpoint.__dict__["number"] = number
-        new.serial = len(new.checkpoints)
-        new.effects = {key: [state, 0] for key, (state, _) in run.effects.items()}
+        self.model[run_id] = self.model_copy(run)
 
     @rule()
     def reopen(self) -> None:
