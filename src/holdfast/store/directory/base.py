@@ -52,7 +52,7 @@ class DirectoryBase(StorePort):
         self._lock = DirectoryLock(self._files, os.path.join(self.path, LOCK), timeout_s)
         watch(self)
         try:
-            with self._lock, translating(f"opening {self.path}"):
+            with self._lock.held(), translating(f"opening {self.path}"):
                 self._prepare()
             with self._inside():
                 self._tidy()
@@ -134,7 +134,7 @@ class DirectoryBase(StorePort):
         """
         if self._closed:
             raise StoreClosed(f"{self.url} was closed")
-        with self._lock as note, translating(f"{self.path}: {trouble}"):
+        with self._lock.held() as note, translating(f"{self.path}: {trouble}"):
             self._tree.entered(note.generation)
             self._settle()
             yield

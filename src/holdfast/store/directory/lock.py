@@ -17,6 +17,7 @@ import json
 import random
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from holdfast.errors import StorageBusy, StorageFailed
@@ -58,34 +59,37 @@ class DirectoryLock:
         self._reset()
         self._close_handle()
 
-    def __enter__(self) -> Note:
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Note]:
+        """Hold the lock. A generator: one that an interrupt leaves behind is ended, and lets go, all the same."""
         if not self._threads.acquire(timeout=self._timeout_s):
             raise self._busy()
-        depth = self._depth
         try:
-            if depth == 0:
-                self._take()
-            self._depth = depth + 1
-        except BaseException:
-            self._depth = depth
-            if depth == 0:
-                self._close_handle()  # which gives up the lock if it was taken
-            self._threads.release()
-            raise
-        return self.note
-
-    def __exit__(self, *about: object) -> None:
-        try:
-            self._depth = max(0, self._depth - 1)
-            if self._depth == 0 and self._handle is not None:
-                self._files.unlock(self._handle)
-        except BaseException as error:
-            self._depth = 0
-            self._close_handle()  # which gives the lock up as well
-            if not isinstance(error, OSError):
-                raise
+            outermost = self._depth == 0
+            try:
+                if outermost:
+                    self._take()
+                self._depth += 1
+                yield self.note
+            finally:
+                try:
+                    self._let_go(outermost=outermost)
+                except BaseException:  # an interrupt just here
+                    self._let_go(outermost=outermost)
+                    raise
         finally:
             self._threads.release()
+
+    def _let_go(self, *, outermost: bool) -> None:
+        if not outermost:
+            self._depth = max(1, self._depth - 1)
+            return
+        self._depth = 0
+        if self._handle is not None:
+            try:
+                self._files.unlock(self._handle)
+            except OSError:
+                self._close_handle()  # which gives the lock up as well
 
     def close(self) -> None:
         """Give the handle back."""
