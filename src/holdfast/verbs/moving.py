@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -93,6 +94,7 @@ def _made(place: Place, run_id: str, new_run_id: str, read: Callable[[], Content
 def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit:
     """The commit that makes a run of these parts."""
     run = parts.run
+    numbers = sorted(row.number for row in parts.checkpoints)
     return Commit(
         run_id,
         place.core.ids.token(8),
@@ -108,7 +110,7 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
             )
             for row in parts.checkpoints
         ),
-        effects=tuple(_recorded(row, parts) for row in parts.effects if row.state != "undone"),
+        effects=tuple(_recorded(row, numbers, len(parts.entries)) for row in parts.effects if row.state != "undone"),
         attachments=tuple(
             NewAttachment(row.checkpoint_id, row.key, row.root, row.lane, created_us=row.created_us)
             for row in parts.attachments
@@ -116,12 +118,12 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
     )  # fmt: skip
 
 
-def _recorded(row: EffectRow, parts: Contents) -> NewEffect:
+def _recorded(row: EffectRow, numbers: list[int], entries: int) -> NewEffect:
     """A line of the ledger as it was, after the checkpoint it came after, which has another number in the new run."""
-    after = sum(checkpoint.number <= row.after_checkpoint for checkpoint in parts.checkpoints)
+    after = bisect_right(numbers, row.after_checkpoint)
     return NewEffect(
         row.key, row.state, row.tool, row.target, row.reversible, row.body, row.created_us, after,  # type: ignore[arg-type]
-        min(row.after_position, len(parts.entries)),
+        min(row.after_position, entries),
     )  # fmt: skip
 
 
