@@ -15,6 +15,7 @@ from holdfast.errors import InvalidInput, StorageFailed, StorageFull
 from holdfast.model.commit import Commit, Committed, Outcome
 from holdfast.store.committer import BATCH_MAX, Committer
 from holdfast.store.memory import _NOBODY
+from tests.interrupted import Interrupted
 
 
 class Applied:
@@ -284,11 +285,18 @@ def test_who_is_interrupted_while_waiting_leaves_at_once_and_nothing_of_it_is_do
     def interrupt(_: int) -> None:
         wait_until(lambda: len(committer._blocked) == 1)
         threading.Event().wait(0.05)
-        signal.pthread_kill(main, signal.SIGINT)
+        signal.pthread_kill(main, signal.SIGALRM)
 
-    interrupter = in_threads(1, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        committer.commit(commit("interrupted"))
+    def raise_interrupted(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, raise_interrupted)
+    try:
+        interrupter = in_threads(1, interrupt)
+        with pytest.raises(Interrupted):
+            committer.commit(commit("interrupted"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
     applied.gate.set()
     for thread in leader + interrupter:
         thread.join(30)
