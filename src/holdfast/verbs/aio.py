@@ -84,9 +84,9 @@ class Waiter:
             while True:
                 try:
                     if type(step) is Commit:
-                        result = await self._committed(loop, step)
+                        result = await self.committed(loop, step)
                     else:
-                        result = await loop.run_in_executor(self._threads(), step)  # type: ignore[arg-type]
+                        result = await loop.run_in_executor(self.threads(), step)  # type: ignore[arg-type]
                 except Exception as error:
                     step = plan.throw(error)
                 else:
@@ -95,7 +95,7 @@ class Waiter:
             value: R = done.value
             return value
 
-    def _committed(self, loop: asyncio.AbstractEventLoop, commit: Commit) -> Awaitable[Any]:
+    def committed(self, loop: asyncio.AbstractEventLoop, commit: Commit) -> Awaitable[Any]:
         arrivals = self._arrivals.get(loop)
         if arrivals is None:
             arrivals = self._arrivals[loop] = _Arrivals(loop)
@@ -104,7 +104,7 @@ class Waiter:
         self._core.committer.submit(commit, lambda result: deliver(future, result))
         return future
 
-    def _threads(self) -> ThreadPoolExecutor:
+    def threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="holdfast-read")
         return self._pool

@@ -1,37 +1,4 @@
-"""Every error a caller can meet, in one tree.
-
-    HoldfastError
-    ├── InvalidInput          the call is wrong; nothing was written, the same call will fail again
-    │   ├── InvalidId         an id is empty, too long, not text, or has control characters
-    │   ├── InvalidCursor     a position or list cursor cannot be read
-    │   ├── Unstorable        a value cannot be stored as it is; `path` names the offending part
-    │   ├── LimitExceeded     a value or list is larger than limits.py allows
-    │   └── BlockingCall      a blocking verb was called inside a running event loop
-    ├── NotFound
-    │   ├── RunNotFound
-    │   └── CheckpointNotFound
-    ├── Conflict              somebody or something was first; nothing was written
-    │   ├── RunExists
-    │   ├── WorkflowConflict  the run belongs to another workflow
-    │   ├── RunEnded          the run is completed, failed or cancelled
-    │   ├── RunClaimed        another owner holds the run
-    │   ├── ClaimLost         this claim is no longer the run's claim
-    │   ├── PositionConflict  the journal has moved on
-    │   ├── CheckpointConflict  the checkpoint id is taken by other content
-    │   ├── AttachmentConflict  the attachment key is taken by other content
-    │   ├── AlreadyAnswered   the gate has its answer
-    │   └── GateClosed        the gate is not there, closed or expired
-    ├── DamagedData           stored bytes are not what was stored; `place` names them
-    │   └── UnsupportedFormat written by a newer version
-    └── StorageError          the machine below failed
-        ├── StorageFull       no room; a reserve is kept so that prune still works
-        ├── StorageFailed     an input/output error; earlier saves are intact
-        ├── StorageBusy       others held the store for longer than the timeout
-        └── StoreClosed
-
-Facts are attributes. The message says what happened, where, and what to try. `retryable` says whether the same
-call may succeed later without being changed.
-"""
+"""Errors of stores: what is wrong with a call, what is not there, who was first, what is damaged or failed."""
 
 from __future__ import annotations
 

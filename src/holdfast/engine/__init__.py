@@ -1,0 +1,1 @@
+"""Decides what happens next: pure, without clock, files, threads or `await`."""

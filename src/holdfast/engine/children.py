@@ -1,0 +1,93 @@
+"""Child runs: runs of their own, with their own journal, that a parent starts and waits for.
+
+The parent first records that it starts the child, then makes sure that the child is there, then waits. So a crash at
+any moment strands neither: on resume the parent makes sure again. When a child ends it wakes its parent, which then
+looks at the child itself; the message carries nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.commands import Ended, EntryData, Plan, RunChild, Send
+from holdfast.engine.execution import Execution
+from holdfast.engine.scope import Scope
+from holdfast.errors import ChildFailed, InvalidInput
+from holdfast.ids import check_id
+from holdfast.model.status import COMPLETED
+
+
+def child(
+    exe: Execution, scope: Scope, workflow: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    key: str | None, detached: bool,
+) -> Plan[Any]:  # fmt: skip
+    """Start a child run and return its result; detached, start it and return its id."""
+    call, entries = scope.enter(f"child:{name}", key, ("child",))
+    keyed = key is not None
+    try:
+        if entries and entries[-1]["kind"] == "child_ended":
+            return _told(scope, call, entries[-1])
+        digest = exe.codec.digest(args, kwargs)
+        if digest is None:
+            raise InvalidInput(f"the input of child {name!r} must be storable, since it may run in another process")
+        if entries and entries[0]["digest"] != digest:
+            raise scope.diverged(entries[0], call, ("child",))
+        yield from exe.attend(scope, call, keyed, lasting=True)
+        if entries:
+            child_id = entries[0]["child"]
+        else:
+            epoch = f"@{exe.line.epoch}" if exe.line.epoch else ""
+            child_id = check_id("child run_id", f"{exe.run_id}/{scope.named(call)}{epoch}")
+            entry = scope.entry(
+                "child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached
+            )
+            yield from exe.write(scope, [entry])
+            exe.record.children[child_id] = entry
+        ended: Ended | None = yield RunChild(child_id, workflow, args, kwargs, scope.named(call), detached)
+        if detached:
+            return child_id
+        if ended is None:
+            yield from exe.wait(scope, [])
+        return (yield from _ended(exe, scope, call, keyed, child_id, ended))
+    finally:
+        if key is None:
+            scope.busy = ""
+
+
+def _ended(
+    exe: Execution, scope: Scope, call: str, keyed: bool, child_id: str, ended: Ended | None
+) -> Plan[Any]:
+    assert ended is not None
+    facts: dict[str, Any] = {"result": ended.result} if ended.status == COMPLETED else {"error": ended.failure}
+    entry = scope.entry("child_ended", call, keyed, child=child_id, status=ended.status, **facts)
+    wake = exe.find_item(("event",), wake_name(scope.named(call)))
+    if wake is not None:
+        scope.take.append(wake.number)
+    yield from exe.write(scope, [entry])
+    exe.record.children.pop(child_id, None)
+    return _told(scope, call, entry)
+
+
+def _told(scope: Scope, call: str, entry: EntryData) -> Any:
+    if "error" in entry:
+        raise ChildFailed(entry["child"], entry["error"])
+    return entry["result"]
+
+
+def wake_name(call: str) -> str:
+    """The name of the event by which a child wakes its parent."""
+    return f"holdfast.child/{call}"
+
+
+def farewell(exe: Execution) -> tuple[Send, ...]:
+    """When a run ends: its children that have not ended are cancelled, unless they are on their own."""
+    return tuple(
+        Send(child_id, "cancel", "cancel", f"parent/{exe.run_id}/{child_id}")
+        for child_id, entry in exe.record.children.items()
+        if not entry["detached"]
+    )
+
+
+def wake_parent(parent: dict[str, Any], run_id: str, incarnation: bytes) -> Send:
+    """What a child sends when it ends."""
+    return Send(parent["run"], "event", wake_name(parent["call"]), f"ended/{run_id}/{incarnation.hex()}")

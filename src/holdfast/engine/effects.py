@@ -1,0 +1,335 @@
+"""Effects: steps that touch the world. The intent is recorded first, then it runs, then its outcome is recorded.
+
+An effect is *in doubt* when its intent is recorded and its outcome is not: the process died in between, or the call
+timed out. Then the outside world is asked (`check`), and where that cannot tell, `in_doubt` decides: a person is asked,
+it is tried again (the caller says it is idempotent), or it fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.asking import Gate, answered
+from holdfast.engine.commands import Call, EffectKnown, EntryData, Mark, Performed, Plan, ReadFamily, TimedOut
+from holdfast.engine.execution import Execution
+from holdfast.engine.failures import failure_of
+from holdfast.engine.forms import field, form_of
+from holdfast.engine.results import typed_result
+from holdfast.engine.retry import ONCE, retry_of
+from holdfast.engine.scope import Scope
+from holdfast.engine.steps import Spec, again_later, await_turn, check_digest
+from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, KeyReused, Unstorable
+from holdfast.ids import check_id
+
+EFFECT_KINDS = ("intent", "outcome")
+POLICIES: Final = ("ask", "retry", "fail")
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """What a `check` function returns if the effect did happen, with its result.
+
+    Example:
+        Happened({"receipt": 17})
+    """
+
+    result: Any = None
+
+
+class _DidNotHappen:
+    """What a `check` function returns if the effect did not happen: it is then performed."""
+
+    def __repr__(self) -> str:
+        return "DidNotHappen"
+
+
+DidNotHappen: Final = _DidNotHappen()
+
+
+class World(msgspec.Struct, gc=False):
+    """How an effect touches the world, as the user declared it."""
+
+    undo: str | None = None
+    in_doubt: str = "ask"
+    check: Callable[..., Any] | None = None
+    target: str | None = None
+    tool: str = ""
+
+
+class _Effect:
+    """One call of an effect."""
+
+    __slots__ = ("call", "digest", "entries", "exe", "key", "keyed", "scope", "spec", "world")
+
+    def __init__(self, exe: Execution, scope: Scope, spec: Spec, world: World, call: str, entries: list[EntryData]):
+        self.exe = exe
+        self.scope = scope
+        self.spec = spec
+        self.world = world
+        self.call = call
+        self.keyed = spec.key is not None
+        self.entries = entries
+        self.digest = exe.codec.digest(spec.args, spec.kwargs)
+        epoch = exe.line.epoch
+        key = spec.key or scope.named(scope.counted(f"{spec.name}:{self.digest or '?'}"))
+        self.key = check_id("effect key", f"{key}@{epoch}" if epoch else key)
+
+    def entry(self, kind: str, **data: Any) -> EntryData:
+        return self.scope.entry(kind, self.call, self.keyed, **data)
+
+
+def world_of(
+    exe: Execution, undo: Any, in_doubt: str, check: Callable[..., Any] | None, target: str | None, name: str
+) -> World:
+    """What the user declared, checked."""
+    if in_doubt not in POLICIES:
+        raise InvalidInput(f"in_doubt must be one of {', '.join(POLICIES)}, not {in_doubt!r}")
+    if check is not None and not callable(check):
+        raise InvalidInput(f"check must be a function, not {check!r}")
+    if undo is not None:
+        undo = undo if isinstance(undo, str) else getattr(undo, "__name__", repr(undo))
+        if undo not in exe.undos:
+            raise InvalidInput(
+                f"undo function {undo!r} is not registered, so it could not be found after a restart; "
+                "put @app.undo above it"
+            )
+    return World(undo, in_doubt, check, target, name)
+
+
+def effect(exe: Execution, scope: Scope, spec: Spec, world: World) -> Plan[Any]:
+    """Perform an effect, or return what is recorded of it."""
+    call, entries = scope.enter(spec.name, spec.key, EFFECT_KINDS)
+    try:
+        this = _Effect(exe, scope, spec, world, call, entries)
+        if entries:
+            if spec.key is not None and entries[0].get("digest") != this.digest:
+                raise KeyReused(exe.run_id, spec.key)
+            check_digest(scope, entries[0], call, this.digest, EFFECT_KINDS)
+            if entries[-1]["kind"] == "outcome":
+                return _told(this, entries[-1])
+        return (yield from _live(this))
+    finally:
+        if spec.key is None:
+            scope.busy = ""
+
+
+def _told(this: _Effect, entry: EntryData, cause: BaseException | None = None) -> Any:
+    """The outcome, as every replay will tell it."""
+    if "error" in entry:
+        kind = EffectInDoubt if entry.get("doubt") else EffectFailed
+        raise kind(this.scope.named(this.call), entry["error"], entry.get("attempts", 1)) from cause
+    return typed_result(this.spec.fn, entry["result"], this.call)
+
+
+def _live(this: _Effect) -> Plan[Any]:
+    exe, entries = this.exe, this.entries
+    yield from exe.attend(this.scope, this.call, this.keyed)
+    if not entries:
+        if exe.forked:
+            known = yield from _from_family(this)
+            if known is not None:
+                return known
+        settled = yield from _intend(this)
+        if settled is not None:
+            return _told(this, settled)
+        return (yield from _perform(this, 1))
+    attempts = [entry for entry in entries if entry["kind"] == "attempt"]
+    if entries[-1]["kind"] == "attempt":
+        yield from await_turn(exe, this.scope, this.call, this.keyed, entries[-1])
+        yield from _intend_again(this)
+        return (yield from _perform(this, len(attempts) + 1))
+    return (yield from _in_doubt(this, len(attempts) + 1))
+
+
+def _intend(this: _Effect) -> Plan[EntryData | None]:
+    """Record the intent. If the ledger has this key already, the outcome it tells."""
+    spec, world = this.spec, this.world
+    call = {"args": list(spec.args), "kwargs": spec.kwargs, "undo": world.undo, "digest": this.digest}
+    if this.digest is None:
+        call.update(args=[], kwargs={})
+        if world.undo is not None:
+            raise InvalidInput(f"effect {this.call!r} has an undo, so its arguments must be storable; they are not")
+    mark = Mark(this.key, "intent", world.tool, world.target, world.undo is not None, call=call)
+    entry = this.entry("intent", name=spec.name, digest=this.digest, key=this.key)
+    try:
+        yield from this.exe.write(this.scope, [entry], marks=(mark,))
+    except EffectKnown as known:
+        return (yield from _known(this, known))
+    this.entries = [entry]
+    return None
+
+
+def _known(this: _Effect, known: EffectKnown) -> Plan[EntryData | None]:
+    """The run has called this explicit key elsewhere."""
+    if (known.call or {}).get("digest") != this.digest:
+        raise KeyReused(this.exe.run_id, this.key)
+    if known.state == "done":
+        entry = this.entry(
+            "outcome", name=this.spec.name, digest=this.digest, key=this.key, result=known.result, how="recorded"
+        )
+        yield from this.exe.write(this.scope, [entry])
+        return entry
+    entry = this.entry("intent", name=this.spec.name, digest=this.digest, key=this.key)
+    yield from this.exe.write(this.scope, [entry])
+    this.entries = [entry]
+    return (yield from _in_doubt_entry(this))
+
+
+def _in_doubt_entry(this: _Effect) -> Plan[EntryData]:
+    try:
+        result = yield from _in_doubt(this, 1)
+    except EffectFailed as error:
+        return this.entry("outcome", error=error.failure, doubt=isinstance(error, EffectInDoubt))
+    return this.entry("outcome", result=result)
+
+
+def _from_family(this: _Effect) -> Plan[Any]:
+    """A fork meets an effect its family has performed after the fork point: the ledger decides."""
+    exe = this.exe
+    if exe.forked == "perform":
+        return None
+    lines: list[Performed] = yield ReadFamily(this.key)
+    line = next((line for line in lines if line.state in ("done", "intent")), None)
+    if line is None or (line.call or {}).get("digest") != this.digest:
+        return None
+    if line.state == "done" and exe.forked == "reuse":
+        entry = this.entry(
+            "outcome", name=this.spec.name, digest=this.digest, key=this.key, result=line.result, how="reused",
+            by=line.run_id,
+        )  # fmt: skip
+        mark = Mark(this.key, "done", this.world.tool, this.world.target, False, line.result, {"digest": this.digest})
+        yield from exe.write(this.scope, [entry], marks=(mark,))
+        return _told(this, entry)
+    entry = this.entry("intent", name=this.spec.name, digest=this.digest, key=this.key, of=line.run_id)
+    mark = Mark(this.key, "intent", this.world.tool, this.world.target, False, call={"digest": this.digest})
+    yield from exe.write(this.scope, [entry], marks=(mark,))
+    this.entries = [entry]
+    return (yield from _in_doubt(this, 1))
+
+
+def _intend_again(this: _Effect) -> Plan[None]:
+    """About to be called once more: if the process dies now, nobody knows again."""
+    entry = this.entry("intent", again=True)
+    yield from this.exe.write(this.scope, [entry])
+    this.entries = [*this.entries, entry]
+
+
+def _perform(this: _Effect, attempt: int) -> Plan[Any]:
+    """Call it, and record what came of it."""
+    exe, spec = this.exe, this.spec
+    retry = retry_of(spec.retry, ONCE)
+    kwargs = spec.kwargs
+    if _takes_token(spec.fn):
+        kwargs = {**kwargs, "idempotency_key": exe.codec.effect_token(exe.incarnation, this.key, exe.line.epoch)}
+    while True:
+        command = Call(spec.fn, spec.args, kwargs, spec.timeout_s, world=True)
+        try:
+            result = exe.codec.settled((yield command))
+            break
+        except TimedOut:
+            return (yield from _in_doubt(this, attempt, f"it took longer than {spec.timeout_s} s"))
+        except Unstorable as error:  # it happened; only its result cannot be kept
+            yield from _outcome(this, attempt, error=error, us=command.took_us)
+        except Exception as error:
+            if attempt >= retry.attempts or not retry.covers(error):
+                yield from _outcome(this, attempt, error=error, us=command.took_us)
+            yield from again_later(exe, this.scope, this.call, this.keyed, retry, attempt, error, {})
+        attempt += 1
+        yield from exe.attend(this.scope, this.call, this.keyed)
+        yield from _intend_again(this)
+    return (yield from _outcome(this, attempt, result=result, us=command.took_us))
+
+
+def _outcome(
+    this: _Effect, attempt: int, result: Any = None, error: BaseException | None = None, how: str = "", us: int = 0,
+    doubt: bool = False, by: str = "",
+) -> Plan[Any]:  # fmt: skip
+    """Record the outcome, in journal and ledger, and tell it."""
+    facts: dict[str, Any] = {"result": result} if error is None else {"error": failure_of(error)}
+    facts |= {"attempts": attempt} if attempt > 1 else {}
+    facts |= {"how": how} if how else {}
+    facts |= {"by": by} if by else {}
+    facts |= {"doubt": True} if doubt else {}
+    entry = this.entry("outcome", us=us, **facts)
+    marks: tuple[Mark, ...] = ()
+    if not doubt:  # what is in doubt stays so in the ledger
+        marks = (Mark(this.key, "done" if error is None else "failed", result=result),)
+    yield from this.exe.write(this.scope, [entry], marks=marks)
+    return _told(this, entry, error)
+
+
+# --- in doubt --------------------------------------------------------------------------------------------------------
+
+
+def _in_doubt(this: _Effect, attempt: int, why: str = "the process died while it was under way") -> Plan[Any]:
+    """Find out what became of it, or decide what to do."""
+    policy = "ask" if this.exe.forked == "ask" and "of" in this.entries[-1] else this.world.in_doubt
+    if this.world.check is not None and not _asking(this):
+        try:
+            found = yield Call(this.world.check, this.spec.args, this.spec.kwargs, this.spec.timeout_s)
+        except Exception as error:
+            why = f"{why}, and its check raised {type(error).__name__}: {error}"
+        else:
+            if isinstance(found, Happened):
+                result = this.exe.codec.settled(found.result)
+                return (yield from _outcome(this, attempt, result=result, how="checked"))
+            if found is DidNotHappen:
+                yield from _intend_again(this)
+                return (yield from _perform(this, attempt))
+            raise InvalidInput(f"check of effect {this.call!r} must return Happened(…) or DidNotHappen, not {found!r}")
+    if policy == "retry":
+        yield from _intend_again(this)
+        return (yield from _perform(this, attempt))
+    if policy == "fail":
+        return (yield from _fail_in_doubt(this, attempt, why))
+    return (yield from _ask_outcome(this, attempt, why))
+
+
+def _fail_in_doubt(this: _Effect, attempt: int, why: str, by: str = "") -> Plan[Any]:
+    error = EffectInDoubt(this.scope.named(this.call), {"type": "InDoubt", "message": why}, attempt)
+    return (yield from _outcome(this, attempt, error=error, doubt=True, how="answered" if by else "", by=by))
+
+
+OUTCOME_FORM = {
+    "outcome": field(str, choices=["happened", "did not happen", "fail"], label="What became of it?"),
+    "result": field(Any, label="Its result, if it happened", required=False, default=None),  # type: ignore[arg-type]
+}
+
+
+def _asking(this: _Effect) -> bool:
+    return this.entries[-1]["kind"] in ("asked", "answered")
+
+
+def _ask_outcome(this: _Effect, attempt: int, why: str) -> Plan[Any]:
+    """Ask a person what became of it."""
+    spec = this.spec
+    intents = sum(entry["kind"] == "intent" for entry in this.entries)
+    gate = Gate(
+        name=f"{this.scope.named(this.call)}?{intents}" + (f"@{this.exe.line.epoch}" if this.exe.line.epoch else ""),
+        prompt=f"Did {spec.name} happen? It was begun, and {why}.",
+        form=form_of(OUTCOME_FORM),
+        show={"effect": spec.name, "key": this.key, "arguments": [repr(arg)[:500] for arg in spec.args]},
+        purpose="in_doubt",
+    )
+    since = max(i for i, entry in enumerate(this.entries) if entry["kind"] == "intent")
+    answer = yield from answered(this.exe, this.scope, this.call, this.keyed, this.entries[since + 1 :], gate)
+    outcome, by = answer.value["outcome"], answer.by
+    if outcome == "happened":
+        return (yield from _outcome(this, attempt, result=answer.value["result"], how="answered", by=by))
+    if outcome == "fail":
+        return (yield from _fail_in_doubt(this, attempt, f"{by} decided that it counts as failed", by))
+    yield from _intend_again(this)
+    return (yield from _perform(this, attempt))
+
+
+@functools.lru_cache(maxsize=4096)
+def _takes_token(fn: Callable[..., Any]) -> bool:
+    """Whether the function has a parameter named idempotency_key."""
+    try:
+        return "idempotency_key" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,77 @@
+"""The end of a run: completed, failed or cancelled, in one commit with everything that ends with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.children import farewell, wake_parent
+from holdfast.engine.commands import EntryData, Plan, Send
+from holdfast.engine.execution import Execution
+from holdfast.engine.failures import failure_of
+from holdfast.engine.record import shown
+from holdfast.errors import Diverged, Halted, Interrupt, LeaseLost
+from holdfast.model.status import CANCELLED, COMPLETED, FAILED, PAUSED
+
+
+
+def finish(exe: Execution, result: Any, error: BaseException | None, *, alone: bool) -> Plan[None]:
+    """After the workflow's function has ended, in whatever way: end the run, or give it back.
+
+    `alone` says whether a parent of this run must be woken; it is not when the parent itself waits in this process.
+    """
+    if exe.released:
+        return
+    if isinstance(exe.stopped, (LeaseLost, Halted)):
+        return  # it is not ours any more, or nobody can write to it now
+    passing = error is not None and not isinstance(error, (Exception, Interrupt))
+    if passing:
+        exe.stop()  # the process is being ended, or the task: the run goes on elsewhere
+    diverged = exe.record.diverged
+    if diverged is None and not (passing or exe.is_waiting or exe.cancel is not None):
+        left = exe.record.unseen()
+        if left is not None:
+            diverged = Diverged(exe.run_id, shown(left), "nothing more: the workflow has ended", left["position"])
+    if diverged is not None:
+        yield from _diverged(exe, diverged)
+    elif passing or exe.is_waiting:
+        yield from exe.give_back()
+    else:
+        yield from _end(exe, _last_entry(exe, result, error), alone=alone)
+
+
+def _last_entry(exe: Execution, result: Any, error: BaseException | None) -> EntryData:
+    if exe.root.cleanup or exe.cancel is not None:
+        by = exe.cancel.by if exe.cancel is not None else ""
+        entry: EntryData = {"kind": CANCELLED, "by": by}
+        if isinstance(error, Exception):
+            entry["error"] = failure_of(error)
+        return entry
+    if error is None:
+        try:
+            return {"kind": COMPLETED, "result": exe.codec.settled(result)}
+        except Exception as unstorable:
+            error = unstorable
+    return {"kind": FAILED, "error": failure_of(error)}
+
+
+def _end(exe: Execution, entry: EntryData, *, alone: bool) -> Plan[None]:
+    parent = exe.record.started.get("parent")
+    send: tuple[Send, ...] = farewell(exe)
+    if parent is not None and alone and not parent.get("detached"):
+        send = (*send, wake_parent(parent, exe.run_id, exe.incarnation))
+    record = exe.record
+    written = yield from exe.write(
+        exe.root, [entry], status=entry["kind"], release=True, send=send, close_gates=sorted(record.gates),
+        drop_timers=sorted(record.timers), snapshot=exe.snapshot(),
+    )  # fmt: skip
+    exe.released = written.status
+    exe.record.ended = entry
+
+
+def _diverged(exe: Execution, error: Diverged) -> Plan[None]:
+    """Pause the run: its journal is fine, the code is not. Nothing that was pending is written."""
+    exe.root.pending = []
+    exe.record.diverged = error
+    entry = {"kind": "diverged", "expected": error.expected, "found": error.found, "at": error.position}
+    written = yield from exe.write(exe.root, [entry], status=PAUSED, release=True)
+    exe.released = written.status

@@ -1,0 +1,227 @@
+"""One execution of a run: from being claimed to being released. What its calls share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from holdfast.engine.commands import EntryData, Item, Now, Plan, ReadInbox, Snapshot, Write, Written
+from holdfast.engine.line import Line
+from holdfast.engine.record import Record
+from holdfast.engine.retry import ONCE, Retry
+from holdfast.engine.scope import Scope
+from holdfast.errors import Cancelled, Suspended
+from holdfast.model.status import PAUSED, READY, WAITING
+
+US: Final = 1_000_000
+SHORT_WAIT_US: Final = 1 * US
+"""Waits up to this long are waited for in the process; longer ones give the run back until the time comes."""
+
+
+class Codec(Protocol):
+    """What the engine must know of values. Pure."""
+
+    def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """A digest of a call's arguments; None if they cannot be encoded."""
+        ...
+
+    def settled(self, value: Any) -> Any:
+        """`value` as a replay will give it. Raises Unstorable."""
+        ...
+
+    def effect_token(self, incarnation: bytes, key: str, epoch: int) -> str:
+        """The idempotency key of an effect."""
+        ...
+
+
+class Execution:
+    """One execution of a run."""
+
+    def __init__(
+        self,
+        run_id: str,
+        incarnation: bytes,
+        codec: Codec,
+        record: Record,
+        line: Line,
+        *,
+        attempt: int = 1,
+        version: int = 1,
+        retry: Retry = ONCE,
+        cleanup_s: float = 30.0,
+        branches: int = 8,
+        forked: str = "",
+        upgrade: Callable[[dict[str, Any], int], dict[str, Any]] | None = None,
+        undos: frozenset[str] = frozenset(),
+    ) -> None:
+        self.run_id = run_id
+        self.incarnation = incarnation
+        self.codec = codec
+        self.record = record
+        self.line = line
+        self.attempt = attempt
+        self.version = version
+        self.retry = retry
+        self.cleanup_us = int(cleanup_s * US)
+        self.branches = branches
+        """How many branches go on at a time, if a call does not say."""
+        self.forked = forked
+        """How a fork treats effects its family performed: "" for a run of its own, else reuse, perform or ask."""
+        self.upgrade = upgrade
+        self.undos = undos
+        self.root = Scope(run_id, record)
+        self.state: dict[str, Any] = {}
+        self.position = 0
+        # --- the inbox
+        self.inbox_newest = 0
+        self.inbox_read = 0
+        self.waits_read: int | None = None
+        """Up to where calls had read the inbox when they began to wait: the earliest counts."""
+        self.items: dict[int, Item] = {}
+        self._claimed: dict[int, object] = {}
+        # --- what outsiders want
+        self.cancel: Item | None = None
+        if record.cancelled_by is not None:
+            self.cancel = Item(0, "cancel", "cancel", record.cancelled_by, 0, None)
+        self.alarm = self.cancel is not None
+        """Something of this must be looked at before the next call."""
+        self.pause: Item | None = None
+        self._requests: list[int] = []
+        self.give_way = False
+        self.cancel_until_us: int | None = None
+        # --- how it stands
+        self.stopped: BaseException | None = None
+        self.released = ""
+        """The status in which the run was given back; empty while it is held."""
+
+    # --- the inbox ---------------------------------------------------------------------------------------------------
+
+    def read_inbox(self, scope: Scope) -> Plan[None]:
+        """Take note of what has come in since the last look."""
+        newest = self.inbox_newest
+        items: list[Item] = yield ReadInbox(self.inbox_read)
+        for item in items:
+            match item.kind:
+                case "cancel":
+                    self.cancel = self.cancel or item
+                    self._requests.append(item.number)
+                    self.alarm = True
+                case "pause":
+                    self.pause = self.pause or item
+                    self._requests.append(item.number)
+                    self.alarm = True
+                case "timer":
+                    scope.take.append(item.number)
+                case _:
+                    self.items[item.number] = item
+        self.inbox_read = max(newest, self.inbox_read, *[item.number for item in items])
+
+    def find_item(self, kinds: tuple[str, ...], name: str) -> Item | None:
+        """The oldest item of that kind and name that nobody has taken."""
+        for number in sorted(self.items):
+            item = self.items.get(number)
+            if item is not None and item.kind in kinds and item.name == name and self._claim(number):
+                self.items.pop(number, None)
+                return item
+        return None
+
+    def _claim(self, number: int) -> bool:
+        """Branches may look at the same moment: one of them gets it."""
+        token = object()
+        return self._claimed.setdefault(number, token) is token
+
+    # --- before a call is carried out --------------------------------------------------------------------------------
+
+    def attend(self, scope: Scope, call: str, keyed: bool, *, lasting: bool = False) -> Plan[None]:
+        """See to what outsiders want, before `call` is carried out. `lasting` calls are not for cleaning up."""
+        stopped = self.stopped or self.record.diverged
+        if stopped is not None:
+            raise stopped
+        if self.inbox_newest > self.inbox_read:
+            yield from self.read_inbox(scope)
+        if self.cancel is not None:
+            yield from self._attend_cancel(scope, call, keyed, lasting)
+        elif self.give_way or self.pause is not None:
+            raise self.suspended(scope)
+
+    def _attend_cancel(self, scope: Scope, call: str, keyed: bool, lasting: bool) -> Plan[None]:
+        assert self.cancel is not None
+        now_us: int = yield Now()
+        if self.cancel_until_us is None:
+            self.cancel_until_us = now_us + self.cleanup_us
+        if scope.cleanup and not lasting and now_us < self.cancel_until_us:
+            return
+        if not scope.cleanup:
+            scope.take += self._requests
+            yield from self.write(scope, [scope.entry("cancelling", call, keyed, by=self.cancel.by)])
+            scope.cleanup = True
+        raise Cancelled(f"run {self.run_id!r} was cancelled by {self.cancel.by!r}")
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def write(self, scope: Scope, entries: list[EntryData], **more: Any) -> Plan[Written]:
+        """One commit, with what the scope has pending."""
+        if scope.pending:
+            entries = scope.pending + entries
+            scope.pending = []
+        if scope.take:
+            more["take"] = scope.take
+            scope.take = []
+        written: Written = yield Write(entries, **more)
+        self.position = written.position
+        if written.inbox > self.inbox_newest:
+            self.inbox_newest = written.inbox
+        return written
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something in this execution cannot go on now; then the run has not ended, whatever code returned."""
+        return self.waits_read is not None
+
+    def stop(self) -> None:
+        """Ask the execution to give way at its next call."""
+        self.give_way = self.alarm = True
+
+    def suspended(self, scope: Scope) -> Suspended:
+        """The interrupt for a scope that cannot go on now."""
+        read = self.inbox_read
+        self.waits_read = read if self.waits_read is None else min(self.waits_read, read)
+        scope.stopped = Suspended(f"run {self.run_id!r} is suspended; it will go on from here")
+        return scope.stopped  # type: ignore[return-value]
+
+    def wait(self, scope: Scope, entries: list[EntryData], **more: Any) -> Plan[Any]:
+        """Record that a call waits, and stop. On the main line the run is given back in the same commit."""
+        error = self.suspended(scope)
+        if scope.main and not self.alarm:
+            more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot())
+            written = yield from self.write(scope, entries, **more)
+            self.released = written.status
+            self.stopped = error
+        elif entries or scope.pending:
+            yield from self.write(scope, entries, **more)
+        raise error
+
+    def give_back(self) -> Plan[None]:
+        """After everything has stopped: give the run back, if that has not happened yet."""
+        if self.released:
+            return
+        root, entries = self.root, []
+        if self.cancel is not None or self.give_way:
+            status = READY
+        elif self.pause is not None:
+            status = PAUSED
+            root.take += self._requests
+            entries.append({"kind": "paused", "by": self.pause.by})
+        else:
+            status = WAITING
+        read = self.waits_read if status == WAITING else None
+        written = yield from self.write(
+            root, entries, status=status, inbox_read=read, release=True, snapshot=self.snapshot()
+        )
+        self.released = written.status
+
+    def snapshot(self) -> Snapshot | None:
+        """The state as a checkpoint, if there is any."""
+        if not self.state:
+            return None
+        return Snapshot(self.state, self.line.resume(self.position, self.version), self.position)

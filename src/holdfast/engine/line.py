@@ -1,0 +1,100 @@
+"""The line: which parts of the journal are needed to go on.
+
+A durable loop skips its finished turns: on resume the entries before the loop are replayed, then those after the last
+finished turn. So the entries that matter are a few *spans* of positions, and everything after the newest checkpoint.
+Every checkpoint of the engine carries, under "holdfast" in its metadata, what is needed to resume from it:
+
+    {"spans": [[first, last], …],     positions to replay, at or below what the checkpoint covers
+     "loops": [{"call", "turn", "checkpoint", "at"}, …],   loops that were entered, how far each was, where its state is
+     "needs": [checkpoint ids],       other checkpoints of the run whose state is needed
+     "epoch": n, "version": n,        rollbacks so far, and the version of the workflow that wrote it
+     "forked": how}                   only of a fork: how it treats effects its family performed
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Span = tuple[int, int]
+
+
+class LoopMark(msgspec.Struct, frozen=True):
+    """How far a loop is: `turn` turns are finished, their state is in `checkpoint`; the loop began at position `at`."""
+
+    call: str
+    turn: int
+    checkpoint: str
+    at: int
+
+
+class Line:
+    """What of the journal matters up to where the newest checkpoint stands. Entries behind it all matter."""
+
+    def __init__(self, spans: list[Span] | None = None, covers: int = 0, loops: list[LoopMark] | None = None) -> None:
+        self.spans = spans or []
+        self.covers = covers
+        self.loops = loops or []
+        self.epoch = 0
+        self.forked = ""
+
+    def spans_to(self, position: int) -> list[Span]:
+        """What of the journal up to `position` matters."""
+        spans = [(first, min(last, position)) for first, last in self.spans if first <= position]
+        if position > self.covers:
+            spans.append((self.covers + 1, position))
+        return joined(spans)
+
+    def found(self, call: str) -> LoopMark | None:
+        """How far the loop was, if it was entered before."""
+        return next((mark for mark in self.loops if mark.call == call), None)
+
+    def before(self, call: str) -> list[LoopMark]:
+        """The loops that were entered before this one."""
+        names = [mark.call for mark in self.loops]
+        return self.loops[: names.index(call)] if call in names else list(self.loops)
+
+    def resume(self, position: int, version: int, own: LoopMark | None = None) -> dict[str, Any]:
+        """What a checkpoint that covers `position` carries. `own`: the loop whose turn ends with it."""
+        if own is None:
+            return self.told(self.spans_to(position), self.loops, version)
+        return self.told(self.spans_to(own.at), [*self.before(own.call), own], version)
+
+    def finished(self, own: LoopMark, position: int) -> None:
+        """A turn of the loop has ended at `position`: what came before in the loop does not matter any more."""
+        self.spans, self.loops = self.spans_to(own.at), [*self.before(own.call), own]
+        self.covers = position
+
+    def told(self, spans: list[Span], loops: list[LoopMark], version: int) -> dict[str, Any]:
+        """A line as a checkpoint carries it."""
+        found = {
+            "spans": [list(span) for span in spans],
+            "loops": [msgspec.to_builtins(mark) for mark in loops],
+            "needs": [mark.checkpoint for mark in loops if mark.checkpoint],
+            "epoch": self.epoch,
+            "version": version,
+        }
+        return {**found, "forked": self.forked} if self.forked else found
+
+
+def line_of(resume: dict[str, Any], covers: int, checkpoint_id: str) -> Line:
+    """The line as a checkpoint tells it."""
+    loops = [LoopMark(m["call"], m["turn"], m["checkpoint"] or checkpoint_id, m["at"]) for m in resume["loops"]]
+    line = Line([(first, last) for first, last in resume["spans"]], covers, loops)
+    line.epoch = resume["epoch"]
+    line.forked = resume.get("forked", "")
+    return line
+
+
+def joined(spans: list[Span]) -> list[Span]:
+    """Spans that touch become one."""
+    found: list[Span] = []
+    for first, last in sorted(spans):
+        if first > last:
+            continue
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found

@@ -1,0 +1,154 @@
+"""Scopes: where a call gets its identity, and where the code is held against the record.
+
+The run's own line of work is the root scope, with the path "". Each branch of `map` or `gather` and each turn of a loop
+has a scope of its own, named after the call that made it: `gather#1[3]`, `loop#1[17]`. Inside a scope calls without a
+key happen one after the other, so the n-th call of a name is the same call in every replay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.commands import EntryData
+from holdfast.engine.record import Record, full_name, shown
+from holdfast.errors import Cancelled, Diverged, InvalidInput
+from holdfast.ids import check_id
+
+
+class Scope:
+    """One line of work. It is used by one thread or task at a time."""
+
+    __slots__ = (
+        "_counts", "_keys", "_next", "_outer", "_record", "busy", "cleanup", "logged", "main", "path", "pending",
+        "run_id", "stopped", "take", "whole",
+    )  # fmt: skip
+
+    def __init__(self, run_id: str, record: Record, path: str = "", *, main: bool = True, outer: Scope | None = None):
+        self.run_id = run_id
+        self._outer = outer
+        self.path = path
+        self.whole = record
+        self._record = record.scope(path) if record.scopes else None
+        self._counts: dict[str, int] = {}
+        self._keys: set[str] = set()
+        self._next = 0
+        self.busy = ""
+        """The call without a key that is in flight."""
+        self.pending: list[EntryData] = []
+        """Entries that travel with the next commit of this scope."""
+        self.take: list[int] = []
+        """Inbox items that are taken with it."""
+        self.cleanup = outer is not None and outer.cleanup
+        """The cancellation was raised here; what follows is cleaning up."""
+        self.main = main
+        """Not inside a branch."""
+        self.stopped: BaseException | None = None
+        self.logged = self._record.logs if self._record else 0
+        """How many of the next log lines are in the journal already."""
+
+    def inner(self, call: str, *, main: bool) -> Scope:
+        """The scope of a branch or turn of `call`."""
+        return Scope(self.run_id, self.whole, full_name(self.path, call), main=main, outer=self)
+
+    def named(self, call: str) -> str:
+        """The call's full name."""
+        return full_name(self.path, call)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the record has calls in or around this scope that the code has not come to yet."""
+        prefix = f"{self.path}/" if self.path else ""
+        inside = any(path == self.path or path.startswith(prefix) for path in self.whole.scopes)
+        return self._missed() is not None or (inside and self.whole.unseen(prefix, self.path) is not None)
+
+    def _missed(self) -> EntryData | None:
+        """What this scope, or one around it, should have done before it does anything new."""
+        scope: Scope | None = self
+        while scope is not None:
+            record = scope._record
+            if record is not None and scope._next < len(record.order):
+                return record.calls[record.order[scope._next]][0]
+            scope = scope._outer
+        return None
+
+    def enter(self, name: str, key: str | None, kinds: tuple[str, ...]) -> tuple[str, list[EntryData]]:
+        """Give the call its identity and what is recorded of it. `kinds` are the kinds its first entry may have."""
+        if self.stopped is not None:
+            raise self.stopped
+        if key is None:
+            if self.busy:
+                raise InvalidInput(
+                    f"{name!r} was called while {self.busy!r} is still in flight in the same scope of run "
+                    f"{self.run_id!r}; use run.gather or run.map, or give such calls a key="
+                )
+            call = self.busy = self.counted(name)
+        else:
+            call = check_id("key", key)
+            if call in self._keys:
+                raise InvalidInput(f"the key {key!r} was already used in this scope of run {self.run_id!r}")
+            self._keys.add(call)
+        entries = self._recorded(call, key is not None, kinds) if self._record is not None else []
+        if not entries and self._outer is not None:
+            missed = self._outer._missed()
+            if missed is not None:
+                raise self.diverged(missed, call, kinds)
+        return call, entries
+
+    def opened(self, name: str, key: str | None) -> str:
+        """The identity of a call that has no entries of its own."""
+        if self.stopped is not None:
+            raise self.stopped
+        if key is not None:
+            return check_id("key", key)
+        if self.busy:
+            raise InvalidInput(
+                f"{name!r} was called while {self.busy!r} is still in flight in the same scope of run {self.run_id!r}"
+            )
+        self.busy = self.counted(name)
+        return self.busy
+
+    def counted(self, name: str) -> str:
+        """`name` with the number of times it was counted."""
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return f"{name}#{count}"
+
+    def _recorded(self, call: str, keyed: bool, kinds: tuple[str, ...]) -> list[EntryData]:
+        record = self._record
+        assert record is not None
+        entries = record.calls.get(call)
+        order = record.order
+        if not keyed and self._next < len(order):
+            if order[self._next] != call:
+                raise self.diverged(record.calls[order[self._next]][0], call, kinds)
+            self._next += 1
+        if entries is None:
+            return []
+        kind = entries[0]["kind"]
+        if kind not in kinds and kind != "cancelling":
+            raise self.diverged(entries[0], call, kinds)
+        entries[0]["seen"] = True
+        if entries[-1]["kind"] == "cancelling":
+            self.leave()
+            self.cleanup = True
+            raise Cancelled(f"run {self.run_id!r} was cancelled")
+        return entries
+
+    def leave(self) -> None:
+        """The call without a key is over."""
+        self.busy = ""
+
+    def diverged(self, entry: EntryData, call: str, kinds: tuple[str, ...]) -> Diverged:
+        """The error that says what stands in the journal and what the code does instead."""
+        self.leave()
+        error = Diverged(self.run_id, shown(entry), f"{kinds[0]} {self.named(call)!r}", entry["position"])
+        self.stopped = self.whole.diverged = error
+        return error
+
+    def entry(self, kind: str, call: str, keyed: bool, **data: Any) -> EntryData:
+        """An entry about a call of this scope."""
+        entry: EntryData = {"kind": kind, "call": call, **data}
+        if self.path:
+            entry["in"] = self.path
+        if keyed:
+            entry["keyed"] = True
+        return entry

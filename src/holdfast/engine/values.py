@@ -1,0 +1,101 @@
+"""Small recorded things: the time, chance, versions, log lines, and saving the state.
+
+Times, random numbers and log lines are not written at once; they travel with the next commit. Until then nothing that
+depends on them is recorded either, so a crash in between loses nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random as randomness
+import uuid as uuids
+from typing import Any
+
+from holdfast.engine.commands import Chance, Now, Plan, Snapshot
+from holdfast.engine.execution import Execution
+from holdfast.engine.scope import Scope
+from holdfast.errors import InvalidInput
+from holdfast.ids import check_id
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def now(exe: Execution, scope: Scope) -> Plan[dt.datetime]:
+    """The time of the first execution, in UTC."""
+    us: int = yield from _recorded(exe, scope, "now", Now())
+    return _EPOCH + dt.timedelta(microseconds=us)
+
+
+def random(exe: Execution, scope: Scope) -> Plan[randomness.Random]:
+    """A source of chance that a replay repeats."""
+    seed: bytes = yield from _recorded(exe, scope, "random", Chance(16))
+    return randomness.Random(seed)  # noqa: S311 - for games with chance, not for secrets
+
+
+def uuid(exe: Execution, scope: Scope) -> Plan[uuids.UUID]:
+    """A new id that a replay repeats."""
+    drawn: bytes = yield from _recorded(exe, scope, "uuid", Chance(16))
+    return uuids.UUID(bytes=drawn, version=4)
+
+
+def _recorded(exe: Execution, scope: Scope, name: str, command: Any) -> Plan[Any]:
+    call, entries = scope.enter(name, None, ("value",))
+    scope.leave()
+    if entries:
+        return entries[0]["value"]
+    if exe.stopped is not None:
+        raise exe.stopped
+    value = yield command
+    scope.pending.append(scope.entry("value", call, False, value=value))
+    return value
+
+
+def version(exe: Execution, scope: Scope, name: str, number: int) -> Plan[int]:
+    """Which version of a piece of code this run takes: `number` for runs that come here first, 0 for older ones."""
+    check_id("version name", name)
+    if type(number) is not int or number < 1:
+        raise InvalidInput(f"a version is a number from 1 on, not {number!r}")
+    if scope.stopped is not None:
+        raise scope.stopped
+    versions = exe.record.versions
+    if name not in versions:
+        versions[name] = 0 if scope.behind else number
+        if versions[name]:
+            scope.pending.append({"kind": "version", "name": name, "number": number})
+    return versions[name]
+    yield
+
+
+def log(exe: Execution, scope: Scope, message: str, level: str, data: dict[str, Any]) -> Plan[bool]:
+    """Note a line in the journal, once. False if it stands there already."""
+    if level not in LEVELS:
+        raise InvalidInput(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+    if scope.stopped is not None:
+        raise scope.stopped
+    if scope.logged > 0:
+        scope.logged -= 1
+        return False
+    entry = {"kind": "log", "call": "log", "level": level, "message": str(message)}
+    if data:
+        entry["data"] = exe.codec.settled(data)
+    if scope.path:
+        entry["in"] = scope.path
+    scope.pending.append(entry)
+    return True
+    yield
+
+
+def checkpoint(exe: Execution, scope: Scope, metadata: dict[str, Any] | None, key: str | None) -> Plan[None]:
+    """Save the state, for history, rollback and fork. It does not shorten a replay."""
+    call, entries = scope.enter("checkpoint", key, ("saved",))
+    try:
+        if entries:
+            return
+        yield from exe.attend(scope, call, key is not None)
+        resume = exe.line.resume(exe.position, exe.version)
+        snapshot = Snapshot(exe.state, resume, exe.position, metadata)
+        yield from exe.write(scope, [scope.entry("saved", call, key is not None)], snapshot=snapshot)
+    finally:
+        if key is None:
+            scope.busy = ""

@@ -1,0 +1,67 @@
+"""Every error a caller can meet, in one tree.
+
+    HoldfastError
+    ├── InvalidInput          the call is wrong; nothing was written, the same call will fail again
+    │   ├── InvalidId         an id is empty, too long, not text, or has control characters
+    │   ├── InvalidCursor     a position or list cursor cannot be read
+    │   ├── Unstorable        a value cannot be stored as it is; `path` names the offending part
+    │   ├── LimitExceeded     a value or list is larger than limits.py allows
+    │   ├── BlockingCall      a blocking verb was called inside a running event loop
+    │   ├── InvalidAnswer     an answer does not fit its gate; `problems` lists all that is wrong
+    │   └── KeyReused         an effect's explicit key was given again with other arguments
+    ├── NotFound
+    │   ├── RunNotFound
+    │   ├── CheckpointNotFound
+    │   └── UnknownWorkflow   this process has no workflow of that name
+    ├── Conflict              somebody or something was first; nothing was written
+    │   ├── RunExists
+    │   ├── WorkflowConflict  the run belongs to another workflow
+    │   ├── InputConflict     the run was started with other input
+    │   ├── RunEnded          the run is completed, failed or cancelled
+    │   ├── RunClaimed        another owner holds the run
+    │   ├── ClaimLost         this claim is no longer the run's claim
+    │   ├── PositionConflict  the journal has moved on
+    │   ├── CheckpointConflict  the checkpoint id is taken by other content
+    │   ├── AttachmentConflict  the attachment key is taken by other content
+    │   ├── AlreadyAnswered   the gate has its answer
+    │   └── GateClosed        the gate is not there, closed or expired
+    ├── RunError              something a workflow did, or what became of it
+    │   ├── StepFailed        a step raised, and its retries are used up
+    │   │   ├── EffectFailed  an effect raised
+    │   │   │   └── EffectInDoubt  nobody knows whether it happened
+    │   │   └── ChildFailed   a child run failed or was cancelled
+    │   ├── GateExpired       a gate that was to fail when nobody answers in time
+    │   ├── Diverged          the code does not do what the journal says it did
+    │   ├── RunFailed         raised by `result()`: the workflow raised
+    │   ├── RunCancelled      raised by `result()`
+    │   ├── NotFinished       raised by `result(timeout=…)`: it has not ended in time
+    │   ├── RollbackRefused   something cannot be undone; `plan` lists it
+    │   └── RollbackFailed    an undo raised; the rollback can be taken up again
+    ├── DamagedData           stored bytes are not what was stored; `place` names them
+    │   └── UnsupportedFormat written by a newer version
+    └── StorageError          the machine below failed
+        ├── StorageFull       no room; a reserve is kept so that prune still works
+        ├── StorageFailed     an input/output error; earlier saves are intact
+        ├── StorageBusy       others held the store for longer than the timeout
+        └── StoreClosed
+
+    Interrupt (BaseException) what stops a workflow from outside; `except Exception` does not catch it
+    ├── Suspended             it waits, was paused, or gives way; it will go on later, perhaps elsewhere
+    ├── Cancelled             it was cancelled; `finally` blocks may still take steps
+    ├── LeaseLost             another owner has the run; nothing more can be written
+    └── Halted                the store failed in the middle; the run can be resumed
+
+Facts are attributes. The message says what happened, where, and what to try. `retryable` says whether the same
+call may succeed later without being changed.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors.interrupts import *  # noqa: F403 - the whole tree is public
+from holdfast.errors.interrupts import __all__ as _interrupts
+from holdfast.errors.runs import *  # noqa: F403
+from holdfast.errors.runs import __all__ as _runs
+from holdfast.errors.stored import *  # noqa: F403
+from holdfast.errors.stored import __all__ as _stored
+
+__all__ = [*_interrupts, *_runs, *_stored]  # noqa: PLE0604 - the modules list their own

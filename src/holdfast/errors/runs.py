@@ -1,0 +1,199 @@
+"""Errors of runs: what a workflow did, what became of it, and why something cannot be done to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors.stored import Conflict, HoldfastError, InvalidInput, NotFound
+
+__all__ = [
+    "ChildFailed",
+    "Diverged",
+    "EffectFailed",
+    "EffectInDoubt",
+    "GateExpired",
+    "InputConflict",
+    "InvalidAnswer",
+    "KeyReused",
+    "NotFinished",
+    "RollbackFailed",
+    "RollbackRefused",
+    "RunCancelled",
+    "RunError",
+    "RunFailed",
+    "StepFailed",
+    "UnknownWorkflow",
+]
+
+
+class InvalidAnswer(InvalidInput):
+    """An answer does not fit its gate, which stays open. `problems` lists all that is wrong with it."""
+
+    def __init__(self, run_id: str, gate: str, problems: list[str]) -> None:
+        super().__init__(
+            f"the answer to gate {gate!r} of run {run_id!r} was not taken, the gate is still open: " + "; ".join(problems)
+        )
+        self.run_id = run_id
+        self.gate = gate
+        self.problems = problems
+
+
+class KeyReused(InvalidInput):
+    """An effect's explicit key was given again with other arguments, so it cannot mean the same effect."""
+
+    def __init__(self, run_id: str, key: str) -> None:
+        super().__init__(
+            f"run {run_id!r} has already used the effect key {key!r} with other arguments; "
+            "a key names one effect with its arguments, so use another key"
+        )
+        self.run_id = run_id
+        self.key = key
+
+
+class UnknownWorkflow(NotFound):
+    """This process has no workflow of that name."""
+
+    def __init__(self, workflow: str, known: list[str]) -> None:
+        listed = ", ".join(sorted(known)) or "none"
+        super().__init__(
+            f"this app has no workflow {workflow!r} (it has: {listed}); "
+            "import the module that registers it, or leave the run to a worker that knows it"
+        )
+        self.workflow = workflow
+
+
+class InputConflict(Conflict):
+    """A run of this id was started with other input."""
+
+    def __init__(self, run_id: str, differs: str) -> None:
+        super().__init__(
+            f"run {run_id!r} was already started with another {differs}; the same run_id means the same run, use another"
+        )
+        self.run_id = run_id
+
+
+class RunError(HoldfastError):
+    """Base of what can happen to or in a run."""
+
+
+class StepFailed(RunError):
+    """A step raised. `error_type`, `error_message`, `trace` and `causes` say what, as it was recorded.
+
+    Raised the same way when it happens and whenever the run is replayed; only then is `__cause__` not the error itself.
+    """
+
+    what = "step"
+
+    def __init__(self, call: str, failure: dict[str, Any], attempts: int = 1) -> None:
+        times = f" after {attempts} attempts" if attempts > 1 else ""
+        super().__init__(f"{self.what} {call!r} failed{times}: {failure['type']}: {failure['message']}")
+        self.call = call
+        self.failure = failure
+        self.attempts = attempts
+        self.error_type: str = failure["type"]
+        self.error_message: str = failure["message"]
+        self.trace: str = failure.get("trace", "")
+
+    @property
+    def causes(self) -> list[dict[str, Any]]:
+        """The failures that led to this one, nearest first."""
+        found, failure = [], self.failure.get("cause")
+        while failure:
+            found.append(failure)
+            failure = failure.get("cause")
+        return found
+
+
+class EffectFailed(StepFailed):
+    """An effect raised. That is no proof that nothing happened."""
+
+    what = "effect"
+
+
+class EffectInDoubt(EffectFailed):
+    """An effect was begun and nobody knows whether it happened."""
+
+
+class ChildFailed(StepFailed):
+    """A child run failed or was cancelled."""
+
+    what = "child run"
+
+
+class GateExpired(RunError):
+    """Nobody answered in time, and the gate was declared to fail then."""
+
+    def __init__(self, run_id: str, gate: str) -> None:
+        super().__init__(f"nobody answered gate {gate!r} of run {run_id!r} in time")
+        self.run_id = run_id
+        self.gate = gate
+
+
+class Diverged(RunError):
+    """The code does not do what the journal says it did. The run is paused, nothing is lost."""
+
+    def __init__(self, run_id: str, expected: str, found: str, position: int, hint: str = "") -> None:
+        hint = hint or (
+            "run it with the code it was started with, branch on run.version(…) so that old runs take the old way, "
+            "or roll it back to before the change"
+        )
+        super().__init__(
+            f"run {run_id!r} has diverged from its journal at position {position}: "
+            f"recorded there is {expected}, the code now does {found}; {hint}"
+        )
+        self.run_id = run_id
+        self.expected = expected
+        self.found = found
+        self.position = position
+
+
+class RunFailed(RunError):
+    """The workflow raised. `failure` is its error as data: type, message, trace, cause."""
+
+    def __init__(self, run_id: str, failure: dict[str, Any]) -> None:
+        super().__init__(f"run {run_id!r} failed: {failure['type']}: {failure['message']}")
+        self.run_id = run_id
+        self.failure = failure
+
+
+class RunCancelled(RunError):
+    """The run was cancelled."""
+
+    def __init__(self, run_id: str, by: str) -> None:
+        super().__init__(f"run {run_id!r} was cancelled" + (f" by {by}" if by else ""))
+        self.run_id = run_id
+        self.by = by
+
+
+class NotFinished(RunError, TimeoutError):
+    """The run has not ended in the time given."""
+
+    def __init__(self, run_id: str, status: str, detail: str = "") -> None:
+        super().__init__(f"run {run_id!r} has not ended yet: it is {status}{detail}")
+        self.run_id = run_id
+        self.status = status
+
+
+class RollbackRefused(RunError):
+    """Something cannot be undone. `plan` says what; `force=True` goes back all the same."""
+
+    def __init__(self, run_id: str, plan: Any, problems: list[str]) -> None:
+        super().__init__(
+            f"run {run_id!r} was not rolled back: " + "; ".join(problems) + "; force=True leaves these as they are"
+        )
+        self.run_id = run_id
+        self.plan = plan
+        self.problems = problems
+
+
+class RollbackFailed(RunError):
+    """An undo raised. What was undone stays undone; call rollback again to go on."""
+
+    def __init__(self, run_id: str, key: str, failure: dict[str, Any]) -> None:
+        super().__init__(
+            f"rolling back run {run_id!r} stopped: undoing effect {key!r} raised {failure['type']}: "
+            f"{failure['message']}; call rollback again to try once more, or with force=True to leave that effect"
+        )
+        self.run_id = run_id
+        self.key = key
+        self.failure = failure

@@ -1,0 +1,1 @@
+"""The runtime: carries out what the engine decides, on threads and event loops, against a store."""

@@ -1,0 +1,147 @@
+"""The app for awaiting callers: the same names, to await."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import NotFinished
+from holdfast.model.gates import GateInfo
+from holdfast.model.views import RunInfo, RunList
+from holdfast.runtime import outside
+from holdfast.runtime.app import again, claim_known, started
+from holdfast.runtime.handle import look, next_look_s
+from holdfast.runtime.starting import Claimed, Move
+from holdfast.verbs.shown import run_info
+
+if TYPE_CHECKING:
+    from holdfast.runtime.app import App
+
+
+class AsyncHandle:
+    """One run, for awaiting callers; see `Handle`."""
+
+    def __init__(self, app: AsyncApp, run_id: str) -> None:
+        self._app = app
+        self.run_id = run_id
+
+    async def info(self) -> RunInfo:
+        """The run's facts."""
+        return run_info(await self._app._driver.run(outside.known_run(self._app._core, self.run_id)))
+
+    async def status(self) -> str:
+        """Where the run stands."""
+        return (await self.info()).status
+
+    async def gates(self) -> list[GateInfo]:
+        """Its open gates."""
+        return await self._app.gates(self.run_id)
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """Wait until the run has ended and return its result; see `Handle.result`."""
+        until = None if timeout is None else time.monotonic() + timeout
+        looks = 0
+        while True:
+            found = await self._app._driver.run(look(self._app._core, self.run_id))
+            if found.ended:
+                return found.result
+            if found.claimed is not None:
+                await self._app._advance(found.claimed)
+                looks = 0
+                continue
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise NotFinished(self.run_id, found.status)
+            wait = next_look_s(looks)
+            await asyncio.sleep(wait if left is None else min(wait, left))
+            looks += 1
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id!r}>"
+
+
+class AsyncApp:
+    """`app.aio`: what `App` does to runs, to await."""
+
+    def __init__(self, app: App) -> None:
+        self._core = app._core
+        self._store = app.store
+        self._driver = app._core.awaiting
+
+    async def _advance(self, claimed: Claimed | None) -> None:
+        """Move the run on until it waits or ends, then those it woke."""
+        todo: list[Claimed | str] = [claimed] if claimed is not None else []
+        while todo:
+            this = todo.pop(0)
+            if isinstance(this, str):
+                taken = await self._driver.run(claim_known(self._core, this))
+                if taken is None:
+                    continue
+                this = taken
+            todo += again(self._core, await self._driver.move(Move(this)))
+
+    async def start(
+        self,
+        workflow: Any,
+        /,
+        *args: Any,
+        run_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        here: bool = True,
+        **kwargs: Any,
+    ) -> AsyncHandle:
+        """Start a run; see `App.start`."""
+        plan = started(self._core, workflow, args, kwargs, run_id, metadata, here=here)
+        handle_id, claimed = await self._driver.run(plan)
+        await self._advance(claimed)
+        return AsyncHandle(self, handle_id)
+
+    def handle(self, run_id: str) -> AsyncHandle:
+        """A run by its id."""
+        return AsyncHandle(self, run_id)
+
+    async def answer(
+        self, run_id: str, answer: Any, *, by: str | None = None, gate: str | None = None, here: bool = True
+    ) -> AsyncHandle:
+        """Answer a gate; see `App.answer`."""
+        _, claimed = await self._driver.run(outside.answer(self._core, run_id, answer, by, gate, here=here))
+        await self._advance(claimed)
+        return AsyncHandle(self, run_id)
+
+    async def send(
+        self, run_id: str, event: str, value: Any = None, *, by: str | None = None, key: str | None = None,
+        here: bool = True,
+    ) -> AsyncHandle:  # fmt: skip
+        """Send an event to a run; see `App.send`."""
+        _, claimed = await self._driver.run(outside.send(self._core, run_id, event, value, by, key, here=here))
+        await self._advance(claimed)
+        return AsyncHandle(self, run_id)
+
+    async def pause(self, run_id: str, *, by: str | None = None, here: bool = True) -> AsyncHandle:
+        """Ask a run to pause; see `App.pause`."""
+        _, claimed = await self._driver.run(outside.request(self._core, run_id, "pause", by, here=here))
+        await self._advance(claimed)
+        return AsyncHandle(self, run_id)
+
+    async def cancel(self, run_id: str, *, by: str | None = None, here: bool = True) -> AsyncHandle:
+        """Cancel a run; see `App.cancel`."""
+        _, claimed = await self._driver.run(outside.request(self._core, run_id, "cancel", by, here=here))
+        await self._advance(claimed)
+        return AsyncHandle(self, run_id)
+
+    async def resume(self, run_id: str, *, here: bool = True) -> AsyncHandle:
+        """Let a run go on; see `App.resume`."""
+        _, claimed = await self._driver.run(outside.resume(self._core, run_id, here=here))
+        await self._advance(claimed)
+        return AsyncHandle(self, run_id)
+
+    async def gates(
+        self, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000
+    ) -> list[GateInfo]:
+        """Gates that wait for an answer; see `App.gates`."""
+        return await self._driver.run(outside.gates(self._core, run_id, state, limit))
+
+    async def runs(self, **choice: Any) -> RunList:
+        """List runs; see `Store.runs`."""
+        return await self._store.aio.runs(**choice)

@@ -1,0 +1,312 @@
+"""The app: workflows, and everything one does to their runs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from holdfast import forking
+from holdfast.errors import InvalidInput
+from holdfast.model.gates import GateInfo
+from holdfast.model.views import RunList
+from holdfast.opening import open as open_store
+from holdfast.runtime import outside
+from holdfast.runtime.blocking import BlockingDriver
+from holdfast.runtime.core import LEASE_S, AppCore
+from holdfast.runtime.handle import Handle
+from holdfast.runtime.moving import Moved
+from holdfast.runtime.registry import Upgrade, Workflow
+from holdfast.runtime.starting import Acts, Claimed, Move, Start, claim, create, new_run_id
+from holdfast.verbs.holding import lease_us_of
+from holdfast.verbs.plans import forbid_in_loop
+from holdfast.verbs.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.runtime.aio import AsyncApp
+
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class App:
+    """Workflows on a store. `App("sqlite:runs.db")`, or an open store.
+
+    Blocking; `app.aio` has the same verbs to await. `start` and `answer` move the run on in the calling process until
+    it next waits or ends, so nothing else is needed; with `here=False` they only commit, and a worker goes on.
+
+    Example:
+        app = holdfast.App("memory:")
+
+        @app.workflow
+        def refund(run, order):
+            answer = run.ask("Refund?", {"approve": bool})
+            return f"{order}: {answer['approve']}"
+
+        app.start(refund, "A-17", run_id="order-17")
+        app.answer("order-17", {"approve": True}, by="ana").result()
+    """
+
+    def __init__(
+        self, store: str | Store, *, lease_s: float = LEASE_S, cleanup_s: float = 30.0, branches: int = 8
+    ) -> None:
+        lease_us_of(lease_s)
+        self._owns_store = isinstance(store, str)
+        self.store: Store = open_store(store) if isinstance(store, str) else store
+        if not isinstance(self.store, Store):
+            raise InvalidInput(f"App takes a store's URL or an open store, not {store!r}")
+        self._core = AppCore(self.store, lease_s=lease_s, cleanup_s=cleanup_s, branches=branches)
+        self._driver = self._core.blocking = BlockingDriver(self._core)
+        self._aio: AsyncApp | None = None
+
+    @property
+    def aio(self) -> AsyncApp:
+        """The same app for awaiting callers."""
+        if self._aio is None:
+            with forking.loading:
+                from holdfast.runtime.aio import AsyncApp  # asyncio is loaded by those who use it
+
+                self._aio = self._aio or AsyncApp(self)
+        return self._aio
+
+    # --- what is known by name ---------------------------------------------------------------------------------------
+
+    @overload
+    def workflow(self, fn: Callable[..., Any]) -> Workflow: ...
+    @overload
+    def workflow(
+        self, *, name: str | None = None, version: int = 1, retry: Any = None
+    ) -> Callable[[Callable[..., Any]], Workflow]: ...
+    def workflow(
+        self, fn: Callable[..., Any] | None = None, *, name: str | None = None, version: int = 1, retry: Any = None
+    ) -> Any:
+        """Register a workflow, under its function's name or `name`.
+
+        `version` is the version of its state; `retry` is how its steps are tried again if they do not say themselves.
+
+        Example:
+            @app.workflow(name="triage", version=2, retry=3)
+            def triage_ticket(run, ticket):
+                return run.step(len, ticket)
+        """
+        if fn is not None:
+            return self._core.registry.add_workflow(fn, name, version, retry)
+        return lambda fn: self._core.registry.add_workflow(fn, name, version, retry)
+
+    @overload
+    def undo(self, fn: F) -> F: ...
+    @overload
+    def undo(self, *, name: str | None = None) -> Callable[[F], F]: ...
+    def undo(self, fn: Any = None, *, name: str | None = None) -> Any:
+        """Register a function that takes back an effect, so that a rollback finds it in any process.
+
+        It is called with the effect's result and its arguments. Since a crash may repeat it, it gets an
+        `idempotency_key` if it has a parameter of that name.
+
+        Example:
+            @app.undo
+            def take_back(receipt, order):
+                ...
+        """
+
+        def register(fn: F) -> F:
+            self._core.registry.add_undo(fn, name)
+            return fn
+
+        return register if fn is None else register(fn)
+
+    def upgrade(self, workflow: Any, version: int) -> Callable[[Upgrade], Upgrade]:
+        """Register how a workflow's state of `version` becomes one of the next version.
+
+        Example:
+            @app.upgrade("triage", 1)
+            def with_tags(state):
+                return {**state, "tags": []}
+        """
+
+        def register(fn: Upgrade) -> Upgrade:
+            self._core.registry.find(workflow).upgrades[version] = fn
+            return fn
+
+        return register
+
+    # --- starting and moving on --------------------------------------------------------------------------------------
+
+    def _run(self, name: str, plan: Acts[R]) -> R:
+        forbid_in_loop(name)
+        return self._driver.run(plan)
+
+    def _advance(self, claimed: Claimed | None) -> None:
+        """Move the run on until it waits or ends, then those it woke."""
+        todo: list[Claimed | str] = [claimed] if claimed is not None else []
+        while todo:
+            this = todo.pop(0)
+            if isinstance(this, str):
+                taken = self._driver.run(claim_known(self._core, this))
+                if taken is None:
+                    continue
+                this = taken
+            moved: Moved = self._driver.move(Move(this))
+            todo += again(self._core, moved)
+
+    def start(
+        self,
+        workflow: Any,
+        /,
+        *args: Any,
+        run_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        here: bool = True,
+        **kwargs: Any,
+    ) -> Handle:
+        """Start a run. With a `run_id` that is there already, with the same input, it is that run.
+
+        Never raises what the workflow raised; `result()` does.
+
+        Example:
+            handle = app.start(refund, "A-18", run_id="order-18", metadata={"team": "a"})
+            handle.status()
+        """
+        handle_id, claimed = self._run(
+            "start", started(self._core, workflow, args, kwargs, run_id, metadata, here=here)
+        )
+        self._advance(claimed)
+        return Handle(self, handle_id)
+
+    def handle(self, run_id: str) -> Handle:
+        """A run by its id.
+
+        Example:
+            app.handle("order-17").status()
+        """
+        return Handle(self, run_id)
+
+    def answer(
+        self, run_id: str, answer: Any, *, by: str | None = None, gate: str | None = None, here: bool = True
+    ) -> Handle:
+        """Answer a gate, from any process. The first answer counts; the second gets AlreadyAnswered.
+
+        An answer that does not fit raises InvalidAnswer, which lists all problems, and the gate stays open.
+
+        Example:
+            app.start(refund, "A-19", run_id="order-19")
+            app.answer("order-19", {"approve": False}, by="ana")
+        """
+        _, claimed = self._run("answer", outside.answer(self._core, run_id, answer, by, gate, here=here))
+        self._advance(claimed)
+        return Handle(self, run_id)
+
+    def send(
+        self, run_id: str, event: str, value: Any = None, *, by: str | None = None, key: str | None = None,
+        here: bool = True,
+    ) -> Handle:  # fmt: skip
+        """Send an event to a run, which gets it by `run.wait_for`. With a `key`, sending it again is no second event.
+
+        Example:
+            app.send("order-17", "shipped", {"parcel": 3})
+        """
+        _, claimed = self._run("send", outside.send(self._core, run_id, event, value, by, key, here=here))
+        self._advance(claimed)
+        return Handle(self, run_id)
+
+    def pause(self, run_id: str, *, by: str | None = None, here: bool = True) -> Handle:
+        """Ask a run to pause. It stops before its next call; `resume` lets it go on.
+
+        Example:
+            app.pause("order-17")
+        """
+        _, claimed = self._run("pause", outside.request(self._core, run_id, "pause", by, here=here))
+        self._advance(claimed)
+        return Handle(self, run_id)
+
+    def cancel(self, run_id: str, *, by: str | None = None, here: bool = True) -> Handle:
+        """Cancel a run for good. Its code gets Cancelled at its next call, and some time for its `finally` blocks.
+
+        Example:
+            app.cancel("order-17")
+        """
+        _, claimed = self._run("cancel", outside.request(self._core, run_id, "cancel", by, here=here))
+        self._advance(claimed)
+        return Handle(self, run_id)
+
+    def resume(self, run_id: str, *, here: bool = True) -> Handle:
+        """Let a paused run go on, or take up one whose process died.
+
+        Example:
+            app.resume("order-17")
+        """
+        _, claimed = self._run("resume", outside.resume(self._core, run_id, here=here))
+        self._advance(claimed)
+        return Handle(self, run_id)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def gates(self, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000) -> list[GateInfo]:
+        """Gates that wait for an answer, longest first: the inbox of all runs, or of one.
+
+        Example:
+            [gate.prompt for gate in app.gates()]
+        """
+        return self._run("gates", outside.gates(self._core, run_id, state, limit))
+
+    def runs(self, **choice: Any) -> RunList:
+        """List runs, newest first; see `Store.runs`.
+
+        Example:
+            app.runs(status="waiting")
+        """
+        return self.store.runs(**choice)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop the app's threads, and close the store if the app opened it."""
+        self._core.close()
+        if self._owns_store:
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<holdfast.App {self.store.url} with {len(self._core.registry.workflows)} workflows>"
+
+
+# --- what both kinds of app share ------------------------------------------------------------------------------------
+
+
+def started(
+    app: AppCore, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run_id: str | None,
+    metadata: dict[str, Any] | None, *, here: bool,
+) -> Acts[tuple[str, Claimed | None]]:  # fmt: skip
+    """Create the run, or find it; and hold it if it is to be moved on here."""
+    known = None if isinstance(workflow, str) and app.known(workflow) is None else app.registry.find(workflow)
+    name, version = (known.name, known.version) if known is not None else (workflow, 1)
+    here = here and known is not None
+    run_id = run_id if run_id is not None else new_run_id(app, name)
+    start = Start(run_id, name, version, args, kwargs, metadata)
+    row, claimed = yield from create(app, start, take=here)
+    if claimed is None and here and row.status == "ready":
+        claimed = yield from claim(app, run_id)
+    return run_id, claimed
+
+
+def claim_known(app: AppCore, run_id: str) -> Acts[Claimed | None]:
+    """Hold a run that was woken, if this process can move it on."""
+    row = yield lambda: app.core.port.run(run_id)
+    if row is None or row.status != "ready" or app.known(row.workflow) is None:
+        return None
+    return (yield from claim(app, run_id))
+
+
+def again(app: AppCore, moved: Moved) -> list[Claimed | str]:
+    """What to move on next: the run itself if something came in meanwhile, and what it woke."""
+    if moved.error is not None:
+        raise moved.error
+    itself = [moved.run_id] if moved.status == "ready" else []
+    return [*itself, *moved.woken]

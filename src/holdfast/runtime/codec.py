@@ -1,0 +1,36 @@
+"""What the engine must know of values, made of `holdfast.state`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from blake3 import blake3
+
+from holdfast.errors import Unstorable
+from holdfast.state.values import pack, pack_sorted, unpack
+
+_NOTHING: Final = blake3(pack_sorted([[], {}])).hexdigest(8)
+_SMALL: Final = 2**62
+
+
+class ValueCodec:
+    """Digests and settled values."""
+
+    def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        if not args and not kwargs:
+            return _NOTHING
+        try:
+            return blake3(pack_sorted([list(args), kwargs])).hexdigest(8)
+        except (Unstorable, TypeError):
+            return None
+
+    def settled(self, value: Any) -> Any:
+        if value is None or value is True or value is False or (type(value) is int and -_SMALL < value < _SMALL):
+            return value
+        return unpack(pack(value), "a result")
+
+    def effect_token(self, incarnation: bytes, key: str, epoch: int) -> str:
+        return blake3(incarnation + pack([key, epoch])).hexdigest(16)
+
+
+CODEC: Final = ValueCodec()

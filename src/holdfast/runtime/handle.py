@@ -1,0 +1,127 @@
+"""A handle: one run, seen from outside."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.errors import NotFinished, RunCancelled, RunFailed
+from holdfast.model.gates import GateInfo
+from holdfast.model.rows import RunRow
+from holdfast.model.status import CANCELLED, COMPLETED, READY, TERMINAL
+from holdfast.model.views import RunInfo
+from holdfast.runtime import outside
+from holdfast.runtime.reads import last_entry
+from holdfast.runtime.starting import Acts, Claimed, claim
+from holdfast.verbs.shown import run_info
+
+if TYPE_CHECKING:
+    from holdfast.runtime.app import App
+    from holdfast.runtime.core import AppCore
+
+_FIRST_LOOK_S: Final = 0.005
+_LATER_LOOKS_S: Final = 0.25
+
+
+class Look(NamedTuple):
+    """What a look at a run found: its result, a claim to move it on with, or how long to wait for the next look."""
+
+    ended: bool = False
+    result: Any = None
+    claimed: Claimed | None = None
+    status: str = ""
+
+
+def look(app: AppCore, run_id: str) -> Acts[Look]:
+    """Look at a run: raise or give its result if it has ended, take it if it can be moved on here."""
+    row: RunRow = yield from outside.known_run(app, run_id)
+    if row.status in TERMINAL:
+        last = yield lambda: last_entry(app.core, row)
+        if row.status == COMPLETED:
+            return Look(True, last.get("result"))
+        if row.status == CANCELLED:
+            raise RunCancelled(run_id, last.get("by", ""))
+        raise RunFailed(run_id, last.get("error") or {"type": "Unknown", "message": "nothing is recorded of it"})
+    yield from outside.wake_due(app, row)
+    row = yield from outside.known_run(app, run_id)
+    claimed = None
+    if app.known(row.workflow) is not None and (row.status == READY or row.owner):
+        claimed = yield from claim(app, run_id) if row.status == READY else _of_the_dead(app, row)
+    return Look(claimed=claimed, status=row.status)
+
+
+def _of_the_dead(app: AppCore, row: RunRow) -> Acts[Claimed | None]:
+    """Take a run that a dead process held. A live one's is left alone."""
+    gone: bool = yield lambda: app.core.port.is_gone(row.owner)
+    return (yield from claim(app, row.run_id)) if gone else None
+
+
+def next_look_s(looks: int) -> float:
+    """How long to wait: short at first, then at leisure."""
+    return min(_LATER_LOOKS_S, _FIRST_LOOK_S * 1.5**looks)
+
+
+class Handle:
+    """One run, by its id. `app.start` and `app.handle` give one.
+
+    Example:
+        handle = app.handle("order-17")
+        handle.status(), handle.gates()
+    """
+
+    def __init__(self, app: App, run_id: str) -> None:
+        self._app = app
+        self.run_id = run_id
+
+    def info(self) -> RunInfo:
+        """The run's facts.
+
+        Example:
+            handle.info().workflow
+        """
+        core = self._app._core
+        return run_info(self._app._run("info", outside.known_run(core, self.run_id)))
+
+    def status(self) -> str:
+        """Where the run stands.
+
+        Example:
+            handle.status()
+        """
+        return self.info().status
+
+    def gates(self) -> list[GateInfo]:
+        """Its open gates.
+
+        Example:
+            handle.gates()
+        """
+        return self._app.gates(self.run_id)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait until the run has ended and return its result; meanwhile move it on here whenever it is ready.
+
+        Raises RunFailed, RunCancelled, or NotFinished after `timeout` seconds.
+
+        Example:
+            app.answer("order-17", {"approve": True}).result(timeout=5)
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        looks = 0
+        while True:
+            found = self._app._run("result", look(self._app._core, self.run_id))
+            if found.ended:
+                return found.result
+            if found.claimed is not None:
+                self._app._advance(found.claimed)
+                looks = 0
+                continue
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise NotFinished(self.run_id, found.status)
+            wait = next_look_s(looks)
+            time.sleep(wait if left is None else min(wait, left))
+            looks += 1
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id!r}>"

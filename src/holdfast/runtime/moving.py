@@ -1,0 +1,140 @@
+"""Moving a run on: from being claimed until it waits or ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.engine import ending
+from holdfast.engine.commands import Send
+from holdfast.engine.execution import Execution
+from holdfast.engine.line import Line
+from holdfast.engine.record import record_of
+from holdfast.errors import (
+    ClaimLost,
+    Halted,
+    HoldfastError,
+    Interrupt,
+    InvalidInput,
+    LeaseLost,
+    StorageError,
+    UnknownWorkflow,
+)
+from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem
+from holdfast.model.rows import RunRow
+from holdfast.model.status import PAUSED, READY
+from holdfast.runtime.carrier import Carrier
+from holdfast.runtime.codec import CODEC
+from holdfast.runtime.reads import Past, past_of
+from holdfast.runtime.starting import Acts, Claimed
+from holdfast.verbs.values import value_body
+
+if TYPE_CHECKING:
+    from holdfast.runtime.core import AppCore
+    from holdfast.runtime.registry import Workflow
+
+
+class Invoke(NamedTuple):
+    """For a driver: call the workflow's function with a run object for this execution."""
+
+    workflow: Workflow
+    carrier: Carrier
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Moved(NamedTuple):
+    """What came of moving a run on."""
+
+    run_id: str
+    status: str
+    """The status it was given back in; empty if this process lost it."""
+    woken: tuple[str, ...] = ()
+    """Other runs that became ready by it."""
+    error: BaseException | None = None
+    """What the caller should be told: the store failed, the code diverged, the process is being ended."""
+
+
+def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
+    """Move a run on."""
+    row = claimed.row
+    carrier = Carrier(app, claimed.place, row, app.lease_s, claimed.taken_at, alone=claimed.alone)
+    workflow = app.known(row.workflow)
+    if workflow is None:
+        yield from _put_back(carrier, READY)
+        raise UnknownWorkflow(row.workflow, list(app.registry.workflows))
+    try:
+        past = Past([(1, claimed.started)], Line()) if claimed.fresh else (yield lambda: past_of(app.core, row))
+        exe = carrier.exe = execution_of(app, workflow, row, past)
+    except HoldfastError as error:  # damaged, or not a workflow's: nobody can move it on, so nobody should try
+        yield from _put_back(carrier, READY if isinstance(error, StorageError) else PAUSED)
+        raise
+    app.heart.hold(carrier)
+    app.executions.add(exe)
+    try:
+        error = yield from _executed(carrier, workflow)
+    finally:
+        app.executions.discard(exe)
+        app.heart.let_go(carrier)
+    woken = yield from deliver(app, row, carrier.messages)
+    return Moved(row.run_id, exe.released, woken, error)
+
+
+def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: Past) -> Execution:
+    """The execution of a run with this past."""
+    record = record_of(past.entries)
+    if not record.started:
+        raise InvalidInput(f"run {row.run_id!r} was not started as a workflow; it has no input to run with")
+    exe = Execution(
+        row.run_id, row.incarnation, CODEC, record, past.line, attempt=row.fence, version=workflow.version,
+        retry=workflow.retry, cleanup_s=app.cleanup_s, branches=app.branches, forked=past.line.forked,
+        upgrade=workflow.upgraded, undos=frozenset(app.registry.undos),
+    )  # fmt: skip
+    exe.position = row.position
+    exe.inbox_newest = row.inbox
+    return exe
+
+
+def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None]:
+    """Call the workflow's function and bring the run to its end, or give it back. What the caller should be told."""
+    exe, started = carrier.exe, carrier.exe.record.started
+    if exe.record.rollback:
+        from holdfast.runtime.rollback import go_on  # rare
+
+        return (yield from go_on(carrier))
+    result, error = None, None
+    try:
+        result = yield Invoke(workflow, carrier, tuple(started["args"]), started["kwargs"])
+    except BaseException as raised:
+        error = raised
+    try:
+        yield from carrier.carry(ending.finish(exe, result, error, alone=carrier.alone))
+    except (Halted, LeaseLost) as stopped:
+        error = stopped
+    if exe.record.diverged is not None:
+        return exe.record.diverged
+    if isinstance(exe.stopped, Halted):
+        return exe.stopped.__cause__
+    if isinstance(exe.stopped, LeaseLost):
+        return ClaimLost(exe.run_id, carrier.row.owner, carrier.taken_by or None)
+    return None if error is None or isinstance(error, (Exception, Interrupt)) else error
+
+
+def _put_back(carrier: Carrier, status: str) -> Acts[None]:
+    """Give back a run this process cannot move on."""
+    yield Commit(carrier.row.run_id, carrier.core.ids.token(8), carrier.place.guard(), status=status, release=True)
+
+
+def deliver(app: AppCore, row: RunRow, messages: list[tuple[int, Send]]) -> Acts[tuple[str, ...]]:
+    """Deliver what a run has put into its outbox. What fails here is delivered later, by whoever looks."""
+    woken, sent = [], []
+    for number, message in messages:
+        body = value_body(app.core, message.value, "a message")
+        item = NewItem(message.kind, message.name, message.key, row.run_id, body)
+        outcome = yield Commit(message.target, app.token(8), Guard(OUTSIDER), deliver=(item,))
+        sent.append(number)  # refused: the target is not there or has ended, so there is nobody to tell
+        if type(outcome) is Committed and outcome.run.status == READY:
+            woken.append(message.target)
+    if sent:
+        guard = Guard(OUTSIDER, incarnation=row.incarnation)
+        yield Commit(row.run_id, app.token(8), guard, sent=tuple(sent))
+    return tuple(woken)

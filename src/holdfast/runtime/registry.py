@@ -1,0 +1,94 @@
+"""What an app knows by name: workflows, undo functions, upgrades of state. Nothing is ever imported by a stored name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.engine.retry import ONCE, Retry, retry_of
+from holdfast.errors import InvalidInput, RunError, UnknownWorkflow
+from holdfast.ids import check_id
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Workflow:
+    """A registered workflow. Calling it calls the function."""
+
+    def __init__(self, fn: Callable[..., Any], name: str, version: int, retry: Retry) -> None:
+        self.fn = fn
+        self.name = name
+        self.version = version
+        self.retry = retry
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.upgrades: dict[int, Upgrade] = {}
+        self.__name__ = getattr(fn, "__name__", name)
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r} version {self.version}>"
+
+    def upgraded(self, state: dict[str, Any], version: int) -> dict[str, Any]:
+        """A state saved under an older version of the workflow, as this version expects it."""
+        if version > self.version:
+            raise RunError(
+                f"the state was saved by version {version} of workflow {self.name!r}; this process has version "
+                f"{self.version} and cannot go on with it"
+            )
+        for number in range(version, self.version):
+            if number not in self.upgrades:
+                raise RunError(
+                    f"workflow {self.name!r} has no upgrade of its state from version {number} to {number + 1}; "
+                    f"register one with @app.upgrade({self.name!r}, {number})"
+                )
+            state = self.upgrades[number](state)
+        return state
+
+
+class Registry:
+    """What is known by name."""
+
+    def __init__(self) -> None:
+        self.workflows: dict[str, Workflow] = {}
+        self.undos: dict[str, Callable[..., Any]] = {}
+
+    def add_workflow(self, fn: Any, name: str | None, version: int, retry: Any) -> Workflow:
+        """Register a workflow under its name."""
+        if not callable(fn):
+            raise InvalidInput(f"a workflow is a function whose first argument is the run; {fn!r} cannot be called")
+        name = check_id("workflow", name if name is not None else getattr(fn, "__name__", ""))
+        if type(version) is not int or version < 1:
+            raise InvalidInput(f"version must be a number from 1 on, not {version!r}")
+        known = self.workflows.get(name)
+        if known is not None and known.fn is not fn:
+            raise InvalidInput(f"this app already has a workflow {name!r}; give one of them another name=")
+        workflow = self.workflows[name] = Workflow(fn, name, version, retry_of(retry, ONCE))
+        return workflow
+
+    def add_undo(self, fn: Any, name: str | None) -> None:
+        """Register an undo function under its name."""
+        if not callable(fn):
+            raise InvalidInput(f"an undo is a function, not {fn!r}")
+        name = check_id("undo", name if name is not None else getattr(fn, "__name__", ""))
+        known = self.undos.get(name)
+        if known is not None and known is not fn:
+            raise InvalidInput(f"this app already has an undo {name!r}; give one of them another name=")
+        self.undos[name] = fn
+
+    def find(self, workflow: Any) -> Workflow:
+        """The workflow meant by its name, its function, or itself."""
+        if isinstance(workflow, Workflow) and self.workflows.get(workflow.name) is workflow:
+            return workflow
+        if isinstance(workflow, str):
+            if workflow in self.workflows:
+                return self.workflows[workflow]
+            raise UnknownWorkflow(workflow, list(self.workflows))
+        for known in self.workflows.values():
+            if known.fn is workflow:
+                return known
+        raise InvalidInput(f"{workflow!r} is not a workflow of this app; put @app.workflow above it")

@@ -1,0 +1,191 @@
+"""Creating runs: the first commit, which also takes the claim, and the runs of children."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.clock import US
+from holdfast.engine.commands import Ended, RunChild
+from holdfast.errors import InputConflict, InvalidInput, RunNotFound, Unstorable
+from holdfast.ids import check_id
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, Committed, Guard, NewEntry, NewRun, Refused, Take
+from holdfast.model.rows import RunRow
+from holdfast.model.status import CANCELLED, COMPLETED, READY, TERMINAL
+from holdfast.runtime.codec import CODEC
+from holdfast.runtime.reads import first_entry, last_entry
+from holdfast.store.seal import check_run
+from holdfast.verbs.core import Holder, Place
+from holdfast.verbs.refusals import refusal
+from holdfast.verbs.values import metadata_pairs, value_body
+
+if TYPE_CHECKING:
+    from holdfast.runtime.carrier import Carrier
+    from holdfast.runtime.core import AppCore
+
+R = TypeVar("R")
+Acts = Generator[Any, Any, R]
+"""A plan of the runtime: yields commits, reads (functions without arguments) and what a driver does."""
+
+
+class Claimed(NamedTuple):
+    """A run that this process holds."""
+
+    row: RunRow
+    place: Place
+    taken_at: float
+    """On the monotonic clock, before it was taken."""
+    fresh: bool = False
+    """It was created just now, so there is nothing to replay."""
+    started: dict[str, Any] = {}  # noqa: RUF012 - read only
+    alone: bool = True
+    """Nobody in this process waits for it to end."""
+
+
+class Start(msgspec.Struct):
+    """A run to be."""
+
+    run_id: str
+    workflow: str
+    version: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    metadata: dict[str, Any] | None = None
+    parent: dict[str, Any] | None = None
+
+    def entry(self) -> dict[str, Any]:
+        """The first entry of its journal."""
+        entry: dict[str, Any] = {
+            "kind": "started", "workflow": self.workflow, "version": self.version, "args": list(self.args),
+            "kwargs": self.kwargs,
+        }  # fmt: skip
+        if self.parent is not None:
+            entry["parent"] = self.parent
+        return entry
+
+
+class Move(NamedTuple):
+    """For a driver: move the claimed run on, until it waits or ends."""
+
+    claimed: Claimed
+
+
+def new_run_id(app: AppCore, workflow: str) -> str:
+    """An id for a run nobody named: the workflow's name and something that sorts by time."""
+    digits, us, text = "0123456789abcdefghjkmnpqrstvwxyz", app.core.clock.now_us(), ""
+    number = (us << 20) | int.from_bytes(app.token(3), "big") >> 4
+    while number:
+        text, number = digits[number & 31] + text, number >> 5
+    return f"{workflow}-{text}"
+
+
+def take_of(app: AppCore, *, revive: bool = False) -> Take:
+    """The wish to hold a run."""
+    return Take(app.owner, app.token(16), int(app.lease_s * US), revive=revive)
+
+
+def claimed_of(app: AppCore, row: RunRow, taken_at: float, **more: Any) -> Claimed:
+    """A run that was just taken."""
+    holder = Holder(row.owner, row.incarnation, row.fence, row.nonce)
+    return Claimed(row, Place(app.core, holder), taken_at, **more)
+
+
+def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Claimed | None]]:
+    """Create the run, and hold it if wanted, in one commit. The same again finds the same run."""
+    check_id("run_id", start.run_id)
+    entry = start.entry()
+    try:
+        body = value_body(app.core, entry, "the input of a run")
+        settled = CODEC.settled(entry)
+    except Unstorable as error:
+        raise Unstorable(f"the input of workflow {start.workflow!r} cannot be stored: {error}", error.path) from None
+    pairs = metadata_pairs(start.metadata) if start.metadata else ()
+    taken_at = time.monotonic()
+    commit = Commit(
+        start.run_id, app.token(8), create=NewRun(required=True), workflow=start.workflow, metadata=pairs,
+        entries=(NewEntry("started", body),), take=take_of(app) if take else None,
+    )  # fmt: skip
+    outcome = yield commit
+    if type(outcome) is Committed:
+        row = outcome.run
+        return row, claimed_of(app, row, taken_at, fresh=True, started=settled) if take else None
+    if outcome.why != why.RUN_EXISTS:
+        raise refusal(app.place, commit, outcome)
+    row = check_run(outcome.run)
+    found = yield lambda: first_entry(app.core, row)
+    if found.get("workflow", row.workflow) != start.workflow:
+        raise InputConflict(start.run_id, f"workflow ({row.workflow!r})")
+    same = [found.get(name) == settled.get(name) for name in ("args", "kwargs", "parent")]
+    if not found or not all(same):
+        raise InputConflict(start.run_id, "input")
+    return row, None
+
+
+def claim(app: AppCore, run_id: str, *, revive: bool = False) -> Acts[Claimed | None]:
+    """Hold a run. None if somebody else does, or if it has ended; the owner of a dead process does not count."""
+    taken_at = time.monotonic()
+    take, gone = take_of(app, revive=revive), None
+    for _ in range(2):
+        commit = Commit(run_id, app.token(8), Guard(gone=gone), take=take)
+        outcome = yield commit
+        if type(outcome) is Committed:
+            return claimed_of(app, outcome.run, taken_at)
+        if outcome.why == why.NO_RUN:
+            raise RunNotFound(run_id)
+        if outcome.why == why.ENDED:
+            return None
+        if outcome.why != why.CLAIMED:
+            raise refusal(app.place, commit, outcome)
+        gone = yield from fence_of_dead(app, outcome)
+        if gone is None:
+            return None
+    return None
+
+
+def fence_of_dead(app: AppCore, refused: Refused) -> Acts[int | None]:
+    """The fence of the claim that stands in the way, if its owner is known to be dead."""
+    row = refused.run
+    if row is None or not row.owner:
+        return None
+    owner = row.owner
+    gone: bool = yield lambda: app.core.port.is_gone(owner)
+    return row.fence if gone else None
+
+
+def ended_of(row: RunRow, last: dict[str, Any]) -> Ended:
+    """How a run has ended, told by its last entry."""
+    if row.status == COMPLETED:
+        return Ended(COMPLETED, last.get("result"))
+    if row.status == CANCELLED:
+        return Ended(CANCELLED, None, {"type": "RunCancelled", "message": f"run {row.run_id!r} was cancelled"})
+    return Ended(row.status, None, last.get("error") or {"type": "Unknown", "message": "the run has failed"})
+
+
+def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
+    """Make sure the child is there, and move it on here if nobody else does. How it ended, or None."""
+    app = carrier.app
+    name = command.workflow if isinstance(command.workflow, str) else app.registry.find(command.workflow).name
+    known = app.known(name)
+    if name == "" or (known is None and not isinstance(command.workflow, str)):
+        raise InvalidInput(f"{command.workflow!r} is not a workflow of this app")
+    parent = {"run": carrier.row.run_id, "call": command.call, "detached": command.detached}
+    version = known.version if known is not None else 1
+    start = Start(command.run_id, name, version, command.args, command.kwargs, parent=parent)
+    here = known is not None and not command.detached
+    row, claimed = yield from create(app, start, take=here)
+    if claimed is None and here and row.status == READY:
+        claimed = yield from claim(app, command.run_id)
+    if claimed is not None:
+        yield Move(claimed._replace(alone=False))
+    return (yield lambda: _how_it_ended(app, command.run_id))
+
+
+def _how_it_ended(app: AppCore, run_id: str) -> Ended | None:
+    row = app.core.port.run(run_id)
+    if row is None or check_run(row).status not in TERMINAL:
+        return None
+    return ended_of(row, last_entry(app.core, row))
