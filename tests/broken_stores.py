@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, Outcome
-from holdfast.model.rows import CheckpointRow, RunRow
+from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, NewEffect, Outcome
+from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Choose, RunQuery, Select
 
@@ -70,4 +70,72 @@ class IgnoresFilters(MemoryStore):
         return super().runs(query._replace(tags=()))
 
 
-BROKEN = (LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters)
+class BuriesAnybody(MemoryStore):
+    """Told that some owner is dead, it takes the run from whoever holds it now."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        sound = super().commit
+        return [outcome for commit in commits for outcome in sound([self._blamed(commit)])]
+
+    def _blamed(self, commit: Commit) -> Commit:
+        row = self.run(commit.run_id)
+        if row is None or commit.guard.gone is None:
+            return commit
+        return _replace(commit, guard=_replace(commit.guard, gone=row.fence))
+
+
+class WaitsForTheDead(MemoryStore):
+    """Waits for the end of a lease though its owner is known to be dead."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit([_replace(c, guard=_replace(c.guard, gone=None)) for c in commits])
+
+
+class RevivesAnything(MemoryStore):
+    """Lets whoever claims a run that has ended go on with it."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit([_replace(c, take=c.take and _replace(c.take, revive=True)) for c in commits])
+
+
+class LeavesRollbacksBehind(MemoryStore):
+    """Takes a run from an owner who is gone in the middle of a rollback, and has no worker go on with it."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit([self._left(commit) for commit in commits])
+
+    def _left(self, commit: Commit) -> Commit:
+        row = self.run(commit.run_id)
+        is_left = commit.rearm is not None and row is not None and row.status == "rolling_back"
+        return _replace(commit, status="rolling_back") if is_left else commit
+
+
+class ForgetsCalls(MemoryStore):
+    """Has the outcome of an effect take the place of how it was called."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit([_replace(c, effects=tuple(map(self._told, c.effects))) for c in commits])
+
+    def _told(self, effect: NewEffect) -> NewEffect:
+        return effect if effect.state == "intent" else _replace(effect, call=effect.call or b"\x00\xc0")
+
+
+class KnowsOnlyTheFirst(MemoryStore):
+    """Looks for an effect in the family's first run, and not in its forks."""
+
+    def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
+        return [pair for pair in super().family_effects(family, key) if pair[0].run == family]
+
+
+class ShowsTheLast(MemoryStore):
+    """Of commits given together, shows each the run as the last one left it."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        outcomes = super().commit(commits)
+        return [_replace(o, run=self.run(o.run.run_id)) if isinstance(o, Committed) else o for o in outcomes]
+
+
+BROKEN = (
+    LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters, BuriesAnybody, WaitsForTheDead,
+    RevivesAnything, LeavesRollbacksBehind, ForgetsCalls, KnowsOnlyTheFirst, ShowsTheLast,
+)  # fmt: skip

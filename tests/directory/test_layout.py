@@ -18,6 +18,7 @@ import pytest
 
 import holdfast
 from holdfast import DamagedData, Keep, StorageFailed, UnsupportedFormat
+from holdfast.model.commit import Commit, NewEffect, NewRun
 from holdfast.store.directory.lines import write_line
 from holdfast.store.directory.names import family_number, journal_stem, stem
 
@@ -64,6 +65,16 @@ def test_a_person_can_read_what_happened_and_the_newest_checkpoint(path: Path) -
     assert newest["state"]["messages"][29].startswith("message 29")
     assert (newest["run_id"], newest["step"], newest["status"]) == ("order 4711", 2, "waiting")
     assert newest["checkpoint_id"] != saved.checkpoint_id
+
+
+def test_a_person_can_read_how_an_effect_was_called(path: Path) -> None:
+    with holdfast.open(f"dir:{path}") as store:
+        effect = NewEffect("mail", "done", body=b"\x00\x01", call=b"\x00\x81\xa2to\xa3ana")
+        store.port.commit([Commit("run", b"commit01", create=NewRun(), effects=(effect,))])
+        store.mark_intent("run", "uncalled")
+    first, second = lines(journals(path)[0])
+    assert (first["effects"][0]["shows"], first["effects"][0]["shows_call"]) == (1, {"to": "ana"})
+    assert "shows_call" not in second["effects"][0]
 
 
 def test_what_json_cannot_express_is_shown_with_its_type_and_comes_back_as_it_was(path: Path) -> None:

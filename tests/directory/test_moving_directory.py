@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Keep, StorageFull, Store
+from holdfast.model.commit import Commit, NewEffect
 from holdfast.store import room as rooms
 
 
@@ -19,6 +20,8 @@ def prepared(store: Store) -> None:
     store.save("run", {"messages": [f"message {i} " * 60 for i in range(60)]}, checkpoint_id="named", status="waiting")
     store.save("run", [b"\0\xff", None, 2**70], lane="side")
     store.mark_intent("run", "begun", tool="mail")
+    called = NewEffect("called", "done", "mail", body=b"\x00\x01", call=b"\x00\xa3ana")
+    store.port.commit([Commit("run", b"commit01", effects=(called,))])
     store.mark_done("run", "key", tool="t", target="x", result=[1])
     store.attach("run", "named", "k", {"v": "y" * 5000})
 
@@ -35,7 +38,7 @@ def everything(store: Store, run_id: str) -> Any:
         [(c.number, c.lane, c.checkpoint_id, c.parent_id, c.step, c.next_node, c.covers, c.status, c.metadata, c.root)
          for c in port.checkpoints(row.run, 0, -1)],
         [(e.position, e.kind, e.created_us, e.body) for e in port.entries(row.run, 0, -1)],
-        [(e.key, e.state, e.tool, e.target, e.reversible, e.body) for e in port.effects(row.run)],
+        [(e.key, e.state, e.tool, e.target, e.reversible, e.body, e.call) for e in port.effects(row.run)],
         [(a.lane, a.checkpoint_id, a.key, a.root) for a in port.attachments(row.run, None, None)],
         sorted(roots), port.chunks(row.family, sorted(sizes)),
     )  # fmt: skip

@@ -39,7 +39,7 @@ INSERT INTO {s}.checkpoints SELECT (r << 32) + n, r, n, n, n, 0, n % 2 = 0, '', 
     repeat('x', 200)::bytea FROM {r} r, generate_series(1, 10) n;
 INSERT INTO {s}.entries SELECT (r << 32) + n, n, 0, 'k', '\\x00', repeat('x', 100)::bytea
     FROM {r} r, generate_series(1, 10) n;
-INSERT INTO {s}.effects SELECT (r << 32) + n, r, 'key ' || n, 'done', '', NULL, false, 0, 0, n, n, '\\x00', 0, ''
+INSERT INTO {s}.effects SELECT (r << 32) + n, r, 'key ' || n, 'done', '', NULL, false, 0, 0, n, n, '\\x00', 0, '', ''
     FROM {r} r, generate_series(1, 3) n;
 INSERT INTO {s}.attachments SELECT (r << 32) + 1, r, '', 'c', 'k', 1, 0, 'x' FROM {r} r;
 INSERT INTO {s}.lanes SELECT r, 'side', 1, 'c', 1 FROM {r} r;
@@ -258,6 +258,7 @@ def read_everything(store: holdfast.Store) -> None:
     port.entries(row.run, 0, 10)
     port.effects(row.run)
     port.effect(row.run, "key 1")
+    port.family_effects(row.family, "key 1")
     port.attachments(row.run, "", "c0")
     port.attachments(row.run, None, None)
     port.gates(row.run, None, 10)
@@ -295,3 +296,18 @@ def test_every_statement_of_the_hot_path_uses_an_index(
             bad.append("\n".join([statement.decode()[:300], *plan]))
     assert not bad, "\n\n".join(bad)
     assert len(checked) > 55
+
+
+def test_an_effect_is_found_by_index_even_in_a_family_that_is_all_there_is() -> None:
+    schema = new_schema()
+    url = shared(newest()).url(schema=schema, durability="relaxed")
+    with holdfast.open(url) as store, shared(newest()).connect() as connection:
+        one_family = FILL.replace("'fill ' || g, g,", "'fill ' || g, 100000,").replace("(1, 3) n", "(1, 50) n")
+        connection.execute(one_family.format(s=schema, r="generate_series(100000::bigint, 100500)").encode())
+        connection.execute("ANALYZE")
+        assert len(store.port.family_effects(100000, "key 2")) == 501
+        statement = port_of(store)._sql["effects_of_family"]
+        found = connection.execute(b"EXPLAIN " + statement, ("key 2", 100000)).fetchall()
+        plan = "\n".join(row[0] for row in found)
+        assert "Index Scan using effects_by_name" in plan, plan
+        assert "Seq Scan on effects" not in plan, plan

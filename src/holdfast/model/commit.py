@@ -38,6 +38,11 @@ class Guard(Part, frozen=True):
     position: int | None = None
     gc_epoch: int | None = None
     """Set when the commit relies on chunks that are already stored."""
+    gone: int | None = None
+    """A claim with this fence counts as ended, whatever its lease says: its owner is known to be dead.
+
+    Name the incarnation too: another run of the same id counts its fences anew.
+    """
 
 
 class NewRun(Part, frozen=True):
@@ -87,6 +92,8 @@ class NewEffect(Part, frozen=True):
     target: str | None = None
     reversible: bool = False
     body: bytes = b""
+    call: bytes = b""
+    """How it is called; empty: what the line has already stays."""
     created_us: int | None = None
     after_checkpoint: int | None = None
     after_position: int | None = None
@@ -146,6 +153,8 @@ class Take(Part, frozen=True):
     owner: str
     nonce: bytes
     lease_us: int
+    revive: bool = False
+    """True: also if the run has ended; then it goes on."""
 
 
 class Commit(Part, frozen=True):
@@ -179,13 +188,14 @@ class Commit(Part, frozen=True):
     renew_us: int | None = None
     release: bool = False
     rearm: int | None = None
-    """Take the run from a claim with this fence whose owner is gone."""
+    """Take the run from a claim with this fence whose lease has ended, or whose owner the guard says is gone."""
 
 
 class Committed(Part, frozen=True):
     """The commit was applied and is durable."""
 
     run: RunRow
+    """The run as this very commit left it: its entries are the last ones up to `run.position`."""
     numbers: tuple[int, ...] = ()
     """The numbers of the commit's checkpoints, or of its delivered items."""
     bytes_added: int = 0

@@ -119,6 +119,8 @@ class EffectRow(Row, frozen=True):
     """The commit that gave the row its present state."""
     body: bytes
     """The result, encoded; empty while there is none."""
+    call: bytes
+    """How it was called: arguments, and how to undo it, encoded; empty if nobody said. Stores do not look into it."""
     seal: int = 0
 
 

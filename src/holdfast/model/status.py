@@ -16,6 +16,8 @@ FAILED: Final = "failed"
 CANCELLED: Final = "cancelled"
 
 TERMINAL: Final = frozenset({COMPLETED, FAILED, CANCELLED})
+AT_WORK: Final = frozenset({RUNNING, ROLLING_BACK})
+"""Somebody is at it. Once nobody holds such a run any more it is ready, so that a worker takes it on."""
 STATUSES: Final = frozenset({READY, RUNNING, WAITING, PAUSED, ROLLING_BACK}) | TERMINAL
 
 

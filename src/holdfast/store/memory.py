@@ -190,6 +190,11 @@ class MemoryStore(StorePort):
         with self._open():
             return self.at(run).effects.get(key)
 
+    def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
+        with self._open():
+            runs = sorted(self._family(family), key=lambda run: run.row.run)
+            return [(run.row, run.effects[key]) for run in runs if key in run.effects]
+
     def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
         with self._open():
             found = sorted(self.at(run).attachments.items())

@@ -164,6 +164,10 @@ class StorePort(ABC):
         """One line of the ledger."""
 
     @abstractmethod
+    def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
+        """The lines with this key in the ledgers of all runs of a family, oldest run first."""
+
+    @abstractmethod
     def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
         """Attachments by key; of one checkpoint, or with None all there are."""
 

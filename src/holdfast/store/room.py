@@ -42,6 +42,7 @@ class Room:
 def _size(commit: Commit) -> int:
     """About what a commit takes on disk."""
     bodies = [part.body for parts in (commit.chunks, commit.entries, commit.effects) for part in parts]
+    bodies += [effect.call for effect in commit.effects]
     roots = [part.root for parts in (commit.checkpoints, commit.attachments) for part in parts]
     return _COMMIT_BYTES + sum(map(len, bodies)) + sum(map(len, roots))
 

@@ -3,7 +3,7 @@
     class TestMachine(StoreMachine.TestCase): ...
 
 Derive from `StoreMachine`, say how to open the store, and run its `TestCase`. After every step all there is must be the
-same on both sides. The model is written to be read: dictionaries and lists, one run at a time, no encoding.
+same on both sides. The model (`holdfast.testing.model`) is written to be read.
 """
 
 from __future__ import annotations
@@ -12,64 +12,20 @@ import copy
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from holdfast.errors import AttachmentConflict, CheckpointConflict, ClaimLost, RunClaimed, RunExists
-from holdfast.model.status import READY, RUNNING, TERMINAL
+from holdfast.model.status import AT_WORK, READY, RUNNING, TERMINAL
 from holdfast.model.views import Keep
 from holdfast.store.port import StorePort
 from holdfast.testing.doubles import ManualClock
+from holdfast.testing.guard_rules import GuardRules
+from holdfast.testing.model import CALLS, CHECKPOINT_IDS, KEYS, LANES, RUN_IDS, STATES, STATUSES, Checkpoint, Run
 from holdfast.verbs.store import Claim, Store
 
-RUN_IDS = st.sampled_from(["a", "A", "a/b", "é"])
-LANES = st.sampled_from(["", "", "", "side"])
-CHECKPOINT_IDS = st.sampled_from([None, None, None, "c1", "c2"])
-STATUSES = st.sampled_from([None, None, None, "running", "waiting", "paused", "completed", "failed"])
-KEYS = st.sampled_from(["k1", "k2", "k3"])
-_LONG = [{"role": "user", "content": f"message {i} " * 60} for i in range(60)]
-STATES = st.one_of(
-    st.integers(0, 5).map(lambda n: {"n": n}),
-    st.tuples(st.integers(0, 60), st.integers(0, 59)).map(
-        lambda pair: {"messages": [m if i != pair[1] else {"edited": i} for i, m in enumerate(_LONG[: pair[0]])]}
-    ),
-)
 
-
-class Checkpoint:
-    """The model's checkpoint."""
-
-    def __init__(self, **fields: Any) -> None:
-        self.__dict__.update(fields)
-        self.id: Any = fields["id"]
-        self.lane: str = fields["lane"]
-        self.number: int = fields["number"]
-
-    def facts(self) -> tuple[Any, ...]:
-        d = self.__dict__
-        return (self.number, self.id, d["parent"], self.lane, d["step"], d["covers"], d["status"], d["state"])
-
-
-class Run:
-    """The model's run."""
-
-    def __init__(self) -> None:
-        self.workflow = ""
-        self.status = READY
-        self.serial = 0
-        self.checkpoints: list[Checkpoint] = []
-        self.journal: list[Any] = []
-        self.effects: dict[str, list[Any]] = {}
-        self.attachments: dict[tuple[str, str, str], Any] = {}
-        self.claim: tuple[str, float] | None = None
-        self.fence = 0
-
-    def head(self, lane: str) -> Checkpoint | None:
-        found = [c for c in self.checkpoints if c.lane == lane]
-        return max(found, key=lambda c: c.number) if found else None
-
-
-class StoreMachine(RuleBasedStateMachine):
-    """The verbs as rules."""
+class StoreMachine(GuardRules):
+    """The verbs as rules, and with `GuardRules` what only the port offers."""
 
     def open_port(self, clock: ManualClock) -> StorePort:
         """An empty store that takes its time from `clock`."""
@@ -103,8 +59,7 @@ class StoreMachine(RuleBasedStateMachine):
         if run is None:
             run = self.model[run_id] = Run()
         if run.claim is not None:
-            run.claim = None
-            run.status = READY if run.status == RUNNING else run.status
+            run.let_go()
         return run
 
     # --- rules -------------------------------------------------------------------------------------------------------
@@ -155,9 +110,9 @@ class StoreMachine(RuleBasedStateMachine):
         run.journal += entries
         assert self.store.append(run_id, entries) == len(run.journal)
 
-    @rule(run_id=RUN_IDS, key=KEYS, intent=st.booleans())
-    def mark(self, run_id: str, key: str, intent: bool) -> None:
-        mark = self.store.mark_intent if intent else self.store.mark_done
+    @rule(run_id=RUN_IDS, key=KEYS, intent=st.booleans(), call=CALLS)
+    def mark(self, run_id: str, key: str, intent: bool, call: bytes) -> None:
+        mark = self.marking(call, intent=intent)
         run = self.model.get(run_id)
         state = run.effects.get(key, [None])[0] if run else None
         if self.held(run):
@@ -168,8 +123,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert mark(run_id, key)
             run = self.expect_write(run_id)
             assert run is not None
-            after = run.effects.get(key, [None, run.serial])[1]
-            run.effects[key] = ["in_doubt" if intent else "done", after]
+            _, after, called = run.effects.get(key, [None, run.serial, b""])
+            run.effects[key] = ["in_doubt" if intent else "done", after, call or called]
 
     @rule(run_id=RUN_IDS, lane=LANES, name=st.sampled_from(["c1", "c2"]), value=STATES, replace=st.booleans())
     def attach(self, run_id: str, lane: str, name: str, value: Any, replace: bool) -> None:
@@ -220,8 +175,8 @@ class StoreMachine(RuleBasedStateMachine):
         elif what == "renew":
             run.claim = (run.claim[0], self.time + claim.lease)
         else:
-            run.claim = None
-            run.status = "completed" if what == "complete" else READY if run.status == RUNNING else run.status
+            run.let_go()
+            run.status = "completed" if what == "complete" else run.status
 
     @rule(seconds=st.sampled_from([1, 10, 100]))
     def wait(self, seconds: int) -> None:
@@ -233,8 +188,7 @@ class StoreMachine(RuleBasedStateMachine):
         gone = [run for run in self.model.values() if run.claim is not None and not self.held(run)]
         assert self.store.recover_expired() == len(gone)
         for run in gone:
-            run.claim = None
-            run.status = READY if run.status == RUNNING else run.status
+            run.let_go()
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), last=st.integers(1, 3), terminal=st.booleans(), pending=st.booleans(), dry=st.booleans())
@@ -247,7 +201,7 @@ class StoreMachine(RuleBasedStateMachine):
             keep.update(numbers[-last:])
             ended = [c.number for c in run.checkpoints if c.lane == lane and c.facts()[-2] in TERMINAL]
             keep.update(ended[-1:] if terminal else [])
-            for state, after in run.effects.values():
+            for state, after, _ in run.effects.values():
                 if pending and state == "in_doubt":
                     keep.update([n for n in numbers if n <= after][-1:])
         gone = [c for c in run.checkpoints if c.number not in keep]
@@ -280,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
         """The run as a new one: its checkpoints are numbered anew, and its effects still come after the same ones."""
         new = copy.deepcopy(run)
         new.claim, new.fence = None, 0
-        new.status = READY if run.status == RUNNING else run.status
+        new.status = READY if run.status in AT_WORK else run.status
         for number, checkpoint in enumerate(new.checkpoints, start=1):
             checkpoint.number = checkpoint.__dict__["number"] = number
         new.serial = len(new.checkpoints)
@@ -293,7 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
         kept.number = kept.__dict__["number"] = 1
         new.checkpoints, new.serial, new.status = [kept], 1, READY
         new.journal = new.journal[: head.__dict__["covers"]]
-        new.effects = {key: [state, 0] for key, (state, after) in run.effects.items() if after < head.number}
+        new.effects = {k: [state, 0, call] for k, (state, after, call) in run.effects.items() if after < head.number}
         new.attachments = {key: v for key, v in run.attachments.items() if key[:2] == ("", head.id)}
 
     @rule(run_id=RUN_IDS)
@@ -315,7 +269,9 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.store.delete(run_id)
         self.store.import_run(archive)
+        del self.model[run_id]  # it is the newest now, and a family of its own
         self.model[run_id] = self.model_copy(run)
+        self.model[run_id].family = Run().family
 
     @rule()
     def reopen(self) -> None:

@@ -128,7 +128,7 @@ def _check(parts: Contents, chunks: list[ChunkRow]) -> None:
         check_status(checkpoint.status)
     for effect in parts.effects:
         check_id("effect key", effect.key)
-        bodies.append(effect.body)
+        bodies += [effect.body, effect.call]
     for data in bodies:
         body_value(data, "a value of the archive")
     if parts.run.workflow:

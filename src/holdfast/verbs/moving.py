@@ -13,7 +13,7 @@ from holdfast.ids import check_id
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, NewAttachment, NewCheckpoint, NewEffect, NewEntry, NewRun, Refused
 from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRow, RunRow
-from holdfast.model.status import READY, RUNNING
+from holdfast.model.status import AT_WORK, READY
 from holdfast.model.views import RunInfo
 from holdfast.state.values import pack
 from holdfast.store.port import Select
@@ -100,7 +100,7 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
         place.core.ids.token(8),
         create=new,
         workflow=run.workflow or None,
-        status=READY if run.status == RUNNING else run.status,
+        status=READY if run.status in AT_WORK else run.status,
         metadata=tuple(read_metadata(run.metadata).items()),
         entries=tuple(NewEntry(row.kind, row.body, row.created_us) for row in parts.entries),
         checkpoints=tuple(
@@ -122,8 +122,8 @@ def _recorded(row: EffectRow, numbers: list[int], entries: int) -> NewEffect:
     """A line of the ledger as it was, after the checkpoint it came after, which has another number in the new run."""
     after = bisect_right(numbers, row.after_checkpoint)
     return NewEffect(
-        row.key, row.state, row.tool, row.target, row.reversible, row.body, row.created_us, after,  # type: ignore[arg-type]
-        min(row.after_position, entries),
+        row.key, row.state, row.tool, row.target, row.reversible, row.body, row.call, row.created_us,  # type: ignore[arg-type]
+        after, min(row.after_position, entries),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, NewRun, Refused
+from holdfast.model.commit import Commit, Guard, NewRun, Refused
 from holdfast.model.rows import RunRow
 from holdfast.model.status import READY, TERMINAL
 from holdfast.store.decide.checkpoints import add_checkpoints, append_entries, is_repeated
@@ -53,6 +53,11 @@ def is_live(row: RunRow, lease: Lease) -> bool:
     return row.boot == boot and row.lease_us > now_us
 
 
+def _is_held(row: RunRow, guard: Guard, lease: Lease) -> bool:
+    """Whether somebody holds the run, as far as the writer knows: a lease does not outlive an owner who is dead."""
+    return row.fence != guard.gone and is_live(row, lease)
+
+
 def _new_run(commit: Commit, create: NewRun, now_us: int, look: Look) -> RunRow | Refused:
     family, epoch = 0, 0
     if create.source is not None:
@@ -91,15 +96,15 @@ def _guard(row: RunRow, commit: Commit, lease: Lease) -> Refused | None:
             return Refused(why.CLAIM_LOST, row)
     elif guard.incarnation is not None and row.incarnation != guard.incarnation:
         return Refused(why.INCARNATION, row)
-    elif guard.kind == why.PLAIN and is_live(row, lease):
+    elif guard.kind == why.PLAIN and _is_held(row, guard, lease):
         return Refused(why.CLAIMED, row)
     if guard.gc_epoch is not None and row.gc_epoch != guard.gc_epoch:
         return Refused(why.EPOCH, row)
     if guard.position is not None and row.position != guard.position:
         return Refused(why.POSITION, row)
-    if commit.rearm is not None and (row.fence != commit.rearm or not row.owner or is_live(row, lease)):
+    if commit.rearm is not None and (row.fence != commit.rearm or not row.owner or _is_held(row, guard, lease)):
         return Refused(why.NOT_EXPIRED, row)
-    if commit.take is not None and row.status in TERMINAL:
+    if commit.take is not None and row.status in TERMINAL and not commit.take.revive:
         return Refused(why.ENDED, row)
     if commit.workflow is not None and row.workflow not in ("", commit.workflow):
         return Refused(why.WORKFLOW, row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.limits import RUN_METADATA_BYTES_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import PLAIN, Commit, Refused
-from holdfast.model.status import READY, RUNNING, WAITING
+from holdfast.model.status import AT_WORK, READY, RUNNING, WAITING
 from holdfast.store.decide.draft import Draft
 from holdfast.store.tags import merged_metadata
 
@@ -21,7 +21,7 @@ def set_claim(draft: Draft, commit: Commit) -> None:
         boot, now_us = draft.lease()
         changes.update(lease_us=now_us + commit.renew_us, boot=boot)
     elif commit.release or commit.rearm is not None or commit.guard.kind == PLAIN:
-        # A plain write comes this far only if the lease has ended. Its former owner must not write any more.
+        # A plain write comes this far only if the claim has ended. Its former owner must not write any more.
         changes.update(owner="", nonce=b"", lease_us=0)
 
 
@@ -31,7 +31,7 @@ def set_status(draft: Draft, commit: Commit) -> None:
     if status is None:
         if commit.take is not None:
             status = RUNNING
-        elif draft.run.status == RUNNING:
+        elif draft.run.status in AT_WORK:
             status = READY
         else:
             return

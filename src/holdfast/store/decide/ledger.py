@@ -45,7 +45,7 @@ def _first(draft: Draft, new: NewEffect) -> EffectRow:
     position = row.position if new.after_position is None else new.after_position
     return EffectRow(
         number, new.key, new.state, new.tool, new.target, new.reversible, checkpoint, position,
-        new.created_us or now_us, now_us, draft.commit.commit_id, new.body,
+        new.created_us or now_us, now_us, draft.commit.commit_id, new.body, new.call,
     )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def _outcome(draft: Draft, new: NewEffect, old: EffectRow) -> EffectRow:
     return _replace(
         old, state=new.state, tool=new.tool or old.tool, target=old.target if new.target is None else new.target,
         reversible=new.reversible or old.reversible, updated_us=draft.now_us, commit_id=draft.commit.commit_id,
-        body=new.body, seal=0,
+        body=new.body, call=new.call or old.call, seal=0,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@
 
 The first line of a file also has `"format"` and `"version"`, and all fields of the run's row. A row is an object with
 the fields of docs/formats.md under their names; bytes are base64. Beside the bytes of a small value stands `"shows"`,
-the same for people; like `"at"` it is never read back.
+the same for people, and beside an effect's `call` `"shows_call"`; like `"at"` they are never read back.
 """
 
 from __future__ import annotations
@@ -108,12 +108,14 @@ def _write_row(row: Row, renderer: Renderer | None) -> dict[str, Any]:
             _show(written, renderer.root(row.root))
         elif isinstance(row, (EntryRow, EffectRow, GateRow, ItemRow, MessageRow)):
             _show(written, renderer.body(row.body))
+        if isinstance(row, EffectRow):
+            _show(written, renderer.body(row.call), "shows_call")
     return written
 
 
-def _show(written: dict[str, Any], shown: object | None) -> None:
+def _show(written: dict[str, Any], shown: object | None, name: str = "shows") -> None:
     if shown is not None and _is_plain(shown):
-        written["shows"] = shown
+        written[name] = shown
 
 
 def _is_plain(shown: object) -> bool:

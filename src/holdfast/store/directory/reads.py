@@ -78,6 +78,14 @@ class DirectoryReads(DirectoryBase):
             folded = self._at(run)
             return folded.effects.get(key) if folded else None
 
+    def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
+        with self._inside():
+            found = self._tree.family(family)
+            # One damaged run is an error: what is left out would look as if it had never been done.
+            runs = [file.checked() for file in found.runs.values()] if found else []
+            pairs = [(run.row, run.effects[key]) for run in runs if key in run.effects]
+            return sorted(pairs, key=lambda pair: pair[0].run)
+
     def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
         with self._inside():
             folded = self._at(run)

@@ -29,7 +29,7 @@ SHAPES: Final = {
     "insert_entries": "itibbi",
     "delete_tags": "bbi",
     "insert_tags": "bbi",
-    "set_effects": "iittttoiiiibbi",
+    "set_effects": "iittttoiiiibbbi",
     "set_attachments": "iitttibi",
     "set_gates": "ittiiitbi",
     "drop_timers": "it",
@@ -104,7 +104,7 @@ class Batch:
         rows["insert_tags"] += [(key.encode(), value, run) for key, value in made.new_tags]
         rows["set_effects"] += [
             (key_of(run, f.number), run, f.key, f.state, f.tool, f.target, f.reversible, f.after_checkpoint,
-             f.after_position, f.created_us, f.updated_us, f.commit_id, f.body, f.seal)
+             f.after_position, f.created_us, f.updated_us, f.commit_id, f.body, f.call, f.seal)
             for f in made.effects
         ]  # fmt: skip
         rows["set_attachments"] += [

@@ -91,6 +91,9 @@ class PostgresReads(StorePort):
         found = self._first("effect", run, key)
         return built(EffectRow, found) if found else None
 
+    def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
+        return _with_run(EffectRow, self._all("effects_of_family", key, family))
+
     def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
         if lane is None or checkpoint_id is None:
             rows = [built(AttachmentRow, row) for row in self._all("attachments", run)]

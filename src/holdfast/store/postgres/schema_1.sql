@@ -116,9 +116,11 @@ CREATE TABLE effects (
     updated_us       bigint  NOT NULL,
     commit_id        bytea   NOT NULL,
     seal             bigint  NOT NULL,
-    body             bytea   NOT NULL
+    body             bytea   NOT NULL,
+    call             bytea   NOT NULL
 );
 ALTER TABLE effects ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE effects ALTER COLUMN call SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX effects_by_name ON effects (run, name);
 
 CREATE TABLE attachments (

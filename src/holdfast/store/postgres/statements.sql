@@ -5,7 +5,7 @@
 -- columns checkpoint_columns: key, run, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
 -- columns checkpoint_read: lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
 -- columns entry_columns: key, kind, created_us, commit_id, body, seal
--- columns effect_columns: key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, seal
+-- columns effect_columns: key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, call, seal
 -- columns gate_columns: run, gate, state, opened_us, expires_us, answered_us, answered_by, body, seal
 -- columns item_columns: key, run, kind, name, item, sender, created_us, taken, body, seal
 -- columns message_columns: key, target, kind, name, item, created_us, body, seal
@@ -31,6 +31,13 @@ SELECT <checkpoint> FROM checkpoints WHERE named AND run = ? AND lane = ? AND ch
 -- name: run_with_head
 SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read> FROM runs r LEFT JOIN checkpoints c
 ON c.key = r.run * 4294967296 + r.head WHERE r.run_id = ?;
+
+-- LIMIT keeps the look into each run's ledger apart: as a join, all ledgers are read through if a family is most of the
+-- store.
+
+-- name: effects_of_family
+SELECT <r.run>, f.* FROM runs r CROSS JOIN LATERAL (SELECT <effect> FROM effects WHERE run = r.run AND name = ? LIMIT 1) f
+WHERE r.family = ? ORDER BY r.run;
 
 -- name: items_after
 SELECT <item> FROM inbox WHERE key > ? AND key <= ? AND NOT taken ORDER BY key LIMIT ?;
@@ -190,10 +197,11 @@ INSERT INTO tags (key, value, run) SELECT * FROM unnest(?::bytea[], ?::bytea[], 
 
 -- name: set_effects
 INSERT INTO effects (<effect_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[],
-    ?::text[], ?::boolean[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bigint[])
+    ?::text[], ?::boolean[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bytea[],
+    ?::bigint[])
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, tool = excluded.tool, target = excluded.target,
     reversible = excluded.reversible, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
-    body = excluded.body, seal = excluded.seal;
+    body = excluded.body, call = excluded.call, seal = excluded.seal;
 
 -- name: set_attachments
 INSERT INTO attachments (key, run, lane, checkpoint_id, name, created_us, root, seal)

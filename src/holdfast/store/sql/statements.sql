@@ -4,7 +4,7 @@
 -- columns run: run, run_id, family, incarnation, workflow, status, metadata, origin, created_us, updated_us, position, serial, head, head_id, step, effects, attached, rewrites, inbox, outbox, fence, owner, nonce, lease_us, boot, gc_epoch, ready_us, commit_id, seal
 -- columns checkpoint: key & 4294967295, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
 -- columns entry: key & 4294967295, kind, created_us, commit_id, body, seal
--- columns effect: key & 4294967295, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, seal
+-- columns effect: key & 4294967295, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, call, seal
 -- columns attachment: key & 4294967295, lane, checkpoint_id, name, created_us, root, seal
 -- columns gate: gate, state, opened_us, expires_us, answered_us, answered_by, body, seal
 -- columns item: key & 4294967295, kind, name, item, sender, created_us, taken, body, seal
@@ -146,16 +146,19 @@ DELETE FROM entries WHERE key > ? AND key <= ?;
 
 -- name: set_effect
 INSERT INTO effects (key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us,
-    updated_us, commit_id, body, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    updated_us, commit_id, body, call, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, tool = excluded.tool, target = excluded.target,
     reversible = excluded.reversible, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
-    body = excluded.body, seal = excluded.seal;
+    body = excluded.body, call = excluded.call, seal = excluded.seal;
 
 -- name: effect
 SELECT <effect> FROM effects WHERE run = ? AND name = ?;
 
 -- name: effects
 SELECT <effect> FROM effects WHERE key > ? AND key <= ? ORDER BY key;
+
+-- name: effects_of_family
+SELECT <r.run>, <f.effect> FROM runs r JOIN effects f ON f.run = r.run AND f.name = ? WHERE r.family = ? ORDER BY r.run;
 
 -- name: delete_effects
 DELETE FROM effects WHERE key > ? AND key <= ?;

@@ -84,6 +84,10 @@ class SqliteReads(StorePort):
         found = self._first("effect", run, key)
         return effect_row(found) if found else None
 
+    def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
+        found = self._all("effects_of_family", key, family)
+        return [(built(RunRow, row[:RUN_COLUMNS]), effect_row(row[RUN_COLUMNS:])) for row in found]
+
     def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
         if lane is None or checkpoint_id is None:
             rows = [built(AttachmentRow, row) for row in self._all("attachments", run)]

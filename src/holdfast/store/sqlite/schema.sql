@@ -110,7 +110,8 @@ CREATE TABLE effects (
     updated_us       INTEGER NOT NULL,
     commit_id        BLOB    NOT NULL,
     seal             INTEGER NOT NULL,
-    body             BLOB    NOT NULL
+    body             BLOB    NOT NULL,
+    call             BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX effects_by_name ON effects (run, name);
 

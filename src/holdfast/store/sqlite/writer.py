@@ -175,7 +175,7 @@ class Writer:
             execute(
                 sql["set_effect"],
                 (key_of(run, f.number), run, f.key, f.state, f.tool, f.target, f.reversible, f.after_checkpoint,
-                 f.after_position, f.created_us, f.updated_us, f.commit_id, f.body, f.seal),
+                 f.after_position, f.created_us, f.updated_us, f.commit_id, f.body, f.call, f.seal),
             )  # fmt: skip
         for a in made.attachments:
             execute(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from holdfast.testing.contract.claiming import ClaimingContract
 from holdfast.testing.contract.committing import CommittingContract
+from holdfast.testing.contract.guarding import GuardingContract
 from holdfast.testing.contract.inbox import InboxContract
 from holdfast.testing.contract.keeping import KeepingContract
+from holdfast.testing.contract.ledger import LedgerContract
 from holdfast.testing.contract.listing import ListingContract
 from holdfast.testing.contract.loading import LoadingContract
 from holdfast.testing.contract.moving import MovingContract
@@ -22,6 +24,8 @@ class StoreContract(
     KeepingContract,
     MovingContract,
     InboxContract,
+    LedgerContract,
+    GuardingContract,
     CommittingContract,
 ):
     """Everything a store promises. Derive a test class from it and say how to open the store."""

@@ -1,12 +1,16 @@
-"""What the parts of the contract share: a store for each test, and a way to expect errors."""
+"""What the parts of the contract share: a store for each test, a way to expect errors, and commits by hand."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
+from holdfast.clock import US
 from holdfast.errors import HoldfastError
+from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, NewRun, Outcome, Refused, Take
+from holdfast.model.rows import RunRow
 from holdfast.model.views import Checkpoint
 from holdfast.store.port import StorePort
 from holdfast.testing.doubles import ManualClock
@@ -68,3 +72,38 @@ class ContractBase:
         if changed is not None:
             texts[changed] = f"changed {changed} " + texts[changed]
         return {"messages": [{"role": "user", "content": text} for text in texts], "turns": turns}
+
+
+_count = itertools.count()
+
+
+class PortContractBase(ContractBase):
+    """A test class for what no verb offers: it speaks to the port. Commits are an outsider's by default."""
+
+    def put(self, **parts: Any) -> Outcome:
+        """Commit something to the run called "run"."""
+        parts = {"run_id": "run", "commit_id": next(_count).to_bytes(8, "big"), "guard": Guard(OUTSIDER), **parts}
+        (outcome,) = self.store.port.commit([Commit(**parts)])
+        return outcome
+
+    def done(self, **parts: Any) -> Committed:
+        outcome = self.put(**parts)
+        assert isinstance(outcome, Committed), outcome
+        return outcome
+
+    def refused(self, **parts: Any) -> Refused:
+        outcome = self.put(**parts)
+        assert isinstance(outcome, Refused), outcome
+        return outcome
+
+    def held(self, **parts: Any) -> Guard:
+        """Create the run and claim it for a minute; the guard of its holder."""
+        take = Take("w1", b"n" * 16, 60 * US)
+        row = self.done(**{"guard": Guard(), "create": NewRun(), "take": take, **parts}).run
+        return Guard(HOLDER, row.incarnation, row.fence, row.nonce, row.owner)
+
+    def row(self, run_id: str = "run") -> RunRow:
+        """A run that must be there."""
+        row = self.store.port.run(run_id)
+        assert row is not None, f"{run_id!r} is not there"
+        return row

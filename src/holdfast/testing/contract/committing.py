@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from holdfast.clock import US
 from holdfast.model import commit as why
 from holdfast.model.commit import (
     HOLDER,
+    OUTSIDER,
     Commit,
     Committed,
     Guard,
@@ -20,6 +22,7 @@ from holdfast.model.commit import (
     NewMessage,
     NewRun,
     Refused,
+    Take,
     Timer,
 )
 from holdfast.model.rows import ChunkRow
@@ -144,6 +147,38 @@ class CommittingContract(ContractBase):
         assert self.state("a") == 2
         assert [entry.kind for entry in self.store.journal("a")] == ["x"]
         assert self.store.journal("run") == []
+
+    def test_each_outcome_shows_the_run_as_its_own_commit_left_it(self) -> None:
+        row = self.commit(create=NewRun(), take=Take("w1", b"n" * 16, 60 * US)).run
+        guard = Guard(HOLDER, row.incarnation, row.fence, row.nonce, "w1")
+        names = iter(range(1, 100))
+
+        def entries(count: int) -> Commit:
+            new = tuple(NewEntry("e", b"\x00\xc0") for _ in range(count))
+            return Commit("run", b"entries%d" % next(names), guard=guard, entries=new)
+
+        def delivery() -> Commit:
+            number = next(names)
+            item = NewItem("event", "n", f"k{number}", "by", b"\x00\xc0")
+            return Commit("run", b"outside%d" % number, guard=Guard(OUTSIDER), deliver=(item,))
+
+        batches: list[tuple[list[Commit], list[tuple[int, int]]]] = [
+            ([entries(1), entries(2), entries(3)], [(1, 0), (3, 0), (6, 0)]),
+            ([delivery(), entries(1), delivery(), delivery(), entries(2)], [(6, 1), (7, 1), (7, 2), (7, 3), (9, 3)]),
+            ([delivery()], [(9, 4)]),
+            ([entries(1)], [(10, 4)]),
+            ([entries(1), entries(1)], [(11, 4), (12, 4)]),
+        ]
+        for commits, expected in batches:
+            outcomes = self.store.port.commit(commits)
+            rows = [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
+            assert [(run.position, run.inbox) for run in rows] == expected
+            assert [run.commit_id for run in rows] == [commit.commit_id for commit in commits]
+            stored = {e.position: e.commit_id for e in self.store.port.entries(row.run, 0, -1)}
+            for commit, run in zip(commits, rows, strict=True):
+                places = range(run.position - len(commit.entries) + 1, run.position + 1)
+                assert [stored[position] for position in places] == [commit.commit_id] * len(commit.entries)
+        assert self.store.port.run("run") == rows[-1]
 
     def test_every_change_of_a_run_changes_its_commit_id(self) -> None:
         seen = set()

@@ -5,61 +5,26 @@ These are parts of a commit; there is no verb for users yet, so the tests speak 
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from holdfast.clock import US
 from holdfast.model import commit as why
 from holdfast.model.commit import (
-    HOLDER,
-    OUTSIDER,
-    Commit,
-    Committed,
     Guard,
     NewGate,
     NewItem,
     NewMessage,
-    NewRun,
-    Outcome,
-    Refused,
     Take,
     Timer,
 )
-from holdfast.testing.contract.base import ContractBase
-
-_count = itertools.count()
+from holdfast.testing.contract.base import PortContractBase
 
 
-class InboxContract(ContractBase):
+class InboxContract(PortContractBase):
     """Nothing that is sent to a run is lost, taken twice, or slept through."""
-
-    def put(self, **parts: Any) -> Outcome:
-        parts = {"run_id": "run", "commit_id": next(_count).to_bytes(8, "big"), "guard": Guard(OUTSIDER), **parts}
-        (outcome,) = self.store.port.commit([Commit(**parts)])
-        return outcome
-
-    def done(self, **parts: Any) -> Committed:
-        outcome = self.put(**parts)
-        assert isinstance(outcome, Committed), outcome
-        return outcome
-
-    def refused(self, **parts: Any) -> Refused:
-        outcome = self.put(**parts)
-        assert isinstance(outcome, Refused), outcome
-        return outcome
-
-    def held(self, **parts: Any) -> Guard:
-        """Create the run and claim it; the guard of its holder."""
-        row = self.done(guard=Guard(), create=NewRun(), take=Take("w1", b"n" * 16, 60 * US), **parts).run
-        return Guard(HOLDER, row.incarnation, row.fence, row.nonce, row.owner)
 
     def item(self, key: str, kind: Any = "event", name: str = "shipped", by: str = "ana") -> NewItem:
         return NewItem(kind, name, key, by, b"\x00body")
-
-    def row(self) -> Any:
-        row = self.store.port.run("run")
-        assert row is not None
-        return row
 
     def test_items_are_numbered_and_each_key_comes_in_once(self) -> None:
         guard = self.held()
