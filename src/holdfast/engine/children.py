@@ -38,9 +38,7 @@ def child(
         else:
             epoch = f"@{exe.line.epoch}" if exe.line.epoch else ""
             child_id = check_id("child run_id", f"{exe.run_id}/{scope.named(call)}{epoch}")
-            entry = scope.entry(
-                "child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached
-            )
+            entry = scope.entry("child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached)
             yield from exe.write(scope, [entry])
             exe.record.children[child_id] = entry
         ended: Ended | None = yield RunChild(child_id, workflow, args, kwargs, scope.named(call), detached)
@@ -54,9 +52,7 @@ def child(
             scope.busy = ""
 
 
-def _ended(
-    exe: Execution, scope: Scope, call: str, keyed: bool, child_id: str, ended: Ended | None
-) -> Plan[Any]:
+def _ended(exe: Execution, scope: Scope, call: str, keyed: bool, child_id: str, ended: Ended | None) -> Plan[Any]:
     assert ended is not None
     facts: dict[str, Any] = {"result": ended.result} if ended.status == COMPLETED else {"error": ended.failure}
     entry = scope.entry("child_ended", call, keyed, child=child_id, status=ended.status, **facts)

@@ -13,7 +13,6 @@ from holdfast.errors import Diverged, Halted, Interrupt, LeaseLost
 from holdfast.model.status import CANCELLED, COMPLETED, FAILED, PAUSED
 
 
-
 def finish(exe: Execution, result: Any, error: BaseException | None, *, alone: bool) -> Plan[None]:
     """After the workflow's function has ended, in whatever way: end the run, or give it back.
 

@@ -26,9 +26,7 @@ def gather(
             raise InvalidInput(f"gather takes functions of one argument, the branch's own run; {branch!r} is none")
     call = _opened(scope, "gather", key, len(branches), limit)
     try:
-        work = [
-            Branch(scope.inner(f"{call}[{index}]", main=False), fn=branch) for index, branch in enumerate(branches)
-        ]
+        work = [Branch(scope.inner(f"{call}[{index}]", main=False), fn=branch) for index, branch in enumerate(branches)]
         return (yield from _together(exe, scope, work, limit))
     finally:
         if key is None:
@@ -58,7 +56,9 @@ def _opened(scope: Scope, name: str, key: str | None, count: int, limit: int | N
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInput(f"limit must be 1 or more, not {limit!r}")
     if count > BRANCHES_MAX:
-        raise InvalidInput(f"{name} of {count} branches; at most {BRANCHES_MAX} are allowed, use run.loop or child runs")
+        raise InvalidInput(
+            f"{name} of {count} branches; at most {BRANCHES_MAX} are allowed, use run.loop or child runs"
+        )
     return scope.opened(name, key)
 
 

@@ -66,9 +66,7 @@ def _timer(exe: Execution, scope: Scope, call: str) -> str:
     return name
 
 
-def wait_for(
-    exe: Execution, scope: Scope, event: str, timeout: Any, default: Any, key: str | None
-) -> Plan[Any]:
+def wait_for(exe: Execution, scope: Scope, event: str, timeout: Any, default: Any, key: str | None) -> Plan[Any]:
     """The next event of that name, or `default` if none has come in time."""
     check_id("event", event)
     call, entries = scope.enter(f"wait_for:{event}", key, ("wait", "received"))

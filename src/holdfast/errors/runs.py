@@ -31,7 +31,8 @@ class InvalidAnswer(InvalidInput):
 
     def __init__(self, run_id: str, gate: str, problems: list[str]) -> None:
         super().__init__(
-            f"the answer to gate {gate!r} of run {run_id!r} was not taken, the gate is still open: " + "; ".join(problems)
+            f"the answer to gate {gate!r} of run {run_id!r} was not taken, the gate is still open: "
+            + "; ".join(problems)
         )
         self.run_id = run_id
         self.gate = gate

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.engine.commands import Branch, Call, Raised, TimedOut, Together, Wait
 from holdfast.forking import watch
 from holdfast.model.commit import Commit
+from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.moving import Invoke, Moved, move
-from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.starting import Acts, Move
 
 if TYPE_CHECKING:

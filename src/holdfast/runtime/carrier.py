@@ -15,7 +15,17 @@ from holdfast.engine import commands as c
 from holdfast.engine.execution import Execution
 from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageError
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEffect, NewEntry, NewGate, NewMessage, Refused, Timer
+from holdfast.model.commit import (
+    Commit,
+    Committed,
+    NewCheckpoint,
+    NewEffect,
+    NewEntry,
+    NewGate,
+    NewMessage,
+    Refused,
+    Timer,
+)
 from holdfast.model.rows import EffectRow, RunRow
 from holdfast.runtime.reads import family_lines, inbox_items, state_of
 from holdfast.runtime.starting import run_child
@@ -38,7 +48,9 @@ _MARGIN: Final = 0.25
 class Carrier:
     """Carries out the commands of one execution."""
 
-    def __init__(self, app: AppCore, place: Place, row: RunRow, lease_s: float, taken_at: float, *, alone: bool = True) -> None:
+    def __init__(
+        self, app: AppCore, place: Place, row: RunRow, lease_s: float, taken_at: float, *, alone: bool = True
+    ) -> None:
         assert place.holder is not None
         self.app = app
         self.place = place
@@ -123,9 +135,7 @@ class Carrier:
     def renew(self) -> Carried[None]:
         """Extend the lease."""
         asked_at = time.monotonic()
-        commit = Commit(
-            self.row.run_id, self._token(8), self._guard, renew_us=int(self.lease_s * US)
-        )
+        commit = Commit(self.row.run_id, self._token(8), self._guard, renew_us=int(self.lease_s * US))
         outcome = yield from self._safely(commit)
         if type(outcome) is Refused:
             raise self._refused(commit, outcome)
@@ -215,4 +225,3 @@ class Carrier:
             place = f"effect {row.key!r} of run {self.row.run_id!r}"
             return c.EffectKnown(row.state, body_value(row.body, place), body_value(row.call, place))
         return self._halted(refusal(self.place, commit, refused))
-

@@ -7,8 +7,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.execution import Execution
 from holdfast import forking
+from holdfast.engine.execution import Execution
 from holdfast.forking import watch
 from holdfast.runtime.heart import Heart
 from holdfast.runtime.registry import Registry

@@ -98,7 +98,9 @@ def gate_info(run: RunRow, row: GateRow) -> GateInfo:
     )  # fmt: skip
 
 
-def gates(app: AppCore, run_id: str | None = None, state: str | None = "open", limit: int = 1000) -> Acts[list[GateInfo]]:
+def gates(
+    app: AppCore, run_id: str | None = None, state: str | None = "open", limit: int = 1000
+) -> Acts[list[GateInfo]]:
     """Gates, longest open first: of one run, or of all."""
     number = None
     if run_id is not None:
@@ -162,9 +164,7 @@ def send(
     return row, (yield from deliver(app, row, item, here=here))
 
 
-def request(
-    app: AppCore, run_id: str, kind: Any, by: str | None, *, here: bool
-) -> Acts[tuple[RunRow, Claimed | None]]:
+def request(app: AppCore, run_id: str, kind: Any, by: str | None, *, here: bool) -> Acts[tuple[RunRow, Claimed | None]]:
     """Ask a run to pause or to cancel."""
     row = yield from known_run(app, run_id)
     if row.status in TERMINAL:
