@@ -10,6 +10,7 @@ from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, Ou
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Choose, RunQuery, Select
+from holdfast.store.pruning import PRUNED, ChooseEntries
 
 _replace = msgspec.structs.replace
 
@@ -70,4 +71,34 @@ class IgnoresFilters(MemoryStore):
         return super().runs(query._replace(tags=()))
 
 
-BROKEN = (LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters)
+class LeavesNoTrace(MemoryStore):
+    """Removes journal entries, and does not say so."""
+
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        removed = super().prune_entries(run_id, choose)
+        if removed:
+            run = self._ids[run_id]
+            run.entries = [entry for entry in run.entries if entry.kind != PRUNED]
+        return removed
+
+
+class Renumbers(MemoryStore):
+    """Gives copies of a pruned journal positions without gaps."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit(
+            [_replace(c, entries=tuple(_replace(entry, positions=1) for entry in c.entries)) for c in commits]
+        )
+
+
+class WaitsForTheDead(MemoryStore):
+    """Goes by leases alone, even if an owner is known to be gone."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit([_replace(c, guard=_replace(c.guard, gone=None)) for c in commits])
+
+
+BROKEN = (
+    LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters, LeavesNoTrace, Renumbers,
+    WaitsForTheDead,
+)  # fmt: skip

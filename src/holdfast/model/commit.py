@@ -38,6 +38,9 @@ class Guard(Part, frozen=True):
     position: int | None = None
     gc_epoch: int | None = None
     """Set when the commit relies on chunks that are already stored."""
+    gone: int | None = None
+    """A claim with this fence counts as ended, whatever its lease says: its owner is known to be gone. Used with
+    `outsider` and `rearm`, and with `plain` guards."""
 
 
 class NewRun(Part, frozen=True):
@@ -76,6 +79,8 @@ class NewEntry(Part, frozen=True):
     kind: str
     body: bytes
     created_us: int | None = None
+    positions: int = 1
+    """How many positions it takes. Only copies set it, for what stands for entries that were pruned."""
 
 
 class NewEffect(Part, frozen=True):
