@@ -260,6 +260,11 @@ def test_what_is_missing_is_not_covered_up_by_pruning(path: str) -> None:
         with pytest.raises(DamagedData, match="missing"):
             store.port.prune_entries("run", lambda _run, _checkpoints: [(5, 7)])
         assert len(store.verify().problems) == 1
+        store.save("run", 1, metadata={"holdfast": {"spans": []}})
+        report = store.prune("run", Keep(journal=True))
+        assert report.damage is not None
+        assert "missing" in report.damage
+        assert report.entries == 0
         with pytest.raises(DamagedData, match="entry 6 is missing"):
             store.journal("run")
         assert store.port.prune_entries("run", lambda _run, _checkpoints: [(8, 9)]) == 2

@@ -180,7 +180,7 @@ class Pruned(View, frozen=True, kw_only=True):
     bytes_freed: int
     dry_run: bool
     damage: str | None = None
-    """Damage that kept the state from being freed: what a damaged checkpoint needs is not known."""
+    """Damage that kept state or entries from being removed: what a damaged checkpoint needs is not known."""
     entries: int = 0
     """How many journal entries were removed."""
 

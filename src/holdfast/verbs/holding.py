@@ -56,7 +56,14 @@ def take_claim(
 def _gone(place: Place, row: RunRow | None) -> Plan[int | None]:
     """The fence of the claim in this row, if its owner is certainly dead."""
     port = place.core.port
-    return row.fence if row is not None and (yield lambda: port.is_gone(row.owner)) else None
+    if row is None or not _can_tell(port):
+        return None
+    return row.fence if (yield lambda: port.is_gone(row.owner)) else None
+
+
+def _can_tell(port: StorePort) -> bool:
+    """Whether the store ever knows that an owner is gone. Others are not asked, and their runs not listed for it."""
+    return getattr(port.is_gone, "__func__", None) is not StorePort.is_gone
 
 
 def take_ready(
@@ -146,6 +153,8 @@ def recover_expired(place: Place) -> Plan[int]:
 def _recover_from_the_dead(place: Place) -> Plan[int]:
     """Re-arm the runs whose owners are known to be dead, whatever their leases say."""
     port, count = place.core.port, 0
+    if not _can_tell(port):
+        return 0
     held: list[RunRow] = yield lambda: _all_held(port)
     dead: set[str] = set()
     # All rows were read before any owner is asked for: a claim that is taken later, by a new process of the same name,

@@ -72,13 +72,16 @@ def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
     removed = core.port.prune(run_id, choose)
     if removed is None:
         raise RunNotFound(run_id)
-    # All checkpoints that are there now are kept, also those that came since. What they need was there when they came.
-    entries = core.port.prune_entries(run_id, lambda _run, rows: unneeded_entries(rows)) if keep.journal else 0
-    swept, damage = Swept(0, 0), None
+    swept, damage, entries = Swept(0, 0), None, None
+    try:
+        if keep.journal:  # all checkpoints that are there now are kept, also those that came since
+            entries = core.port.prune_entries(run_id, lambda _run, rows: unneeded_entries(rows))
+    except DamagedData as found:  # what is missing must not seem to be pruned
+        damage = str(found)
     try:
         swept = sweep(core, run.family)
     except DamagedData as found:  # what a damaged checkpoint leads to is not known, so nothing may be taken from it
-        damage = str(found)
+        damage = damage or str(found)
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=left, chunks=swept.chunks,
         bytes_freed=swept.bytes + sum(len(row.root) for row in removed), dry_run=False, damage=damage,

@@ -33,23 +33,27 @@ class Needed(NamedTuple):
 _NOTHING: Final = Needed()
 
 
-class _Told(msgspec.Struct):
-    spans: list[tuple[int, int]]
-    needs: list[str] = []
-
-
 def needed(row: CheckpointRow) -> Needed:
-    """What the checkpoint tells. What cannot be understood is treated so that nothing is removed for it."""
+    """What the checkpoint tells. What cannot be understood of it counts as not told."""
     if _KEY.encode() not in row.metadata:
         return _NOTHING
     try:
         told: Any = metadata_dict(row.metadata, "").get(_KEY)
-        if told is None:
-            return _NOTHING
-        found = msgspec.convert(told, _Told)
-    except (msgspec.ValidationError, DamagedData, ValueError):
+    except (DamagedData, ValueError):
         return Needed(told=True)
-    return Needed(found.spans, frozenset(found.needs), told=True)
+    if told is None:
+        return _NOTHING
+    parts = told if isinstance(told, dict) else {}
+    spans = _understood(parts.get("spans"), list[tuple[int, int]])
+    return Needed(spans, frozenset(_understood(parts.get("needs"), list[str]) or ()), told=True)
+
+
+def _understood(value: object, kind: Any) -> Any:
+    """The value, if it is of this kind, else None."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 def with_needed(kept: set[int], checkpoints: list[CheckpointRow]) -> set[int]:

@@ -263,7 +263,7 @@ class PruningContract(ContractBase):
         self.turn([], checkpoint_id="a")
         self.turn([], ("a", "unknown"), checkpoint_id="b", lane="side")
         self.turn([], checkpoint_id="c")
-        self.turn([], ("b",), checkpoint_id="d")
+        self.store.save("run", 1, checkpoint_id="d", metadata={"holdfast": {"needs": ["b"]}})
         self.turn([], checkpoint_id="e", lane="side")
         assert self.store.prune("run", Keep(last=1), dry_run=True).removed == ("c",)
         assert self.store.prune("run", Keep(last=1)).removed == ("c",)
@@ -282,7 +282,7 @@ class PruningContract(ContractBase):
         self.store.save("run", "does not tell")
         self.turn([])
         assert self.store.prune("run", Keep(last=2, journal=True)).entries == 0
-        not_understood: list[Any] = ["text", {"spans": 7}, {"spans": [[1]]}, {"needs": []}, {"spans": [], "needs": [1]}]
+        not_understood: list[Any] = ["text", {"spans": 7}, {"spans": [[1]]}, {"needs": []}, {}, []]
         for wrong in not_understood:
             self.store.save("run", 1, lane="side", metadata={"holdfast": wrong})
             assert self.store.prune("run", Keep(last=1, journal=True)).entries == 0
