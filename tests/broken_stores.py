@@ -10,6 +10,7 @@ from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, Ne
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Choose, RunQuery, Select
+from holdfast.store.pruning import PRUNED, ChooseEntries
 
 _replace = msgspec.structs.replace
 
@@ -84,6 +85,26 @@ class BuriesAnybody(MemoryStore):
         return _replace(commit, guard=_replace(commit.guard, gone=row.fence))
 
 
+class LeavesNoTrace(MemoryStore):
+    """Removes journal entries, and does not say so."""
+
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        removed = super().prune_entries(run_id, choose)
+        if removed:
+            run = self._ids[run_id]
+            run.entries = [entry for entry in run.entries if entry.kind != PRUNED]
+        return removed
+
+
+class Renumbers(MemoryStore):
+    """Gives copies of a pruned journal positions without gaps."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit(
+            [_replace(c, entries=tuple(_replace(entry, positions=1) for entry in c.entries)) for c in commits]
+        )
+
+
 class WaitsForTheDead(MemoryStore):
     """Waits for the end of a lease though its owner is known to be dead."""
 
@@ -138,4 +159,5 @@ class ShowsTheLast(MemoryStore):
 BROKEN = (
     LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters, BuriesAnybody, WaitsForTheDead,
     RevivesAnything, LeavesRollbacksBehind, ForgetsCalls, KnowsOnlyTheFirst, ShowsTheLast,
+    LeavesNoTrace, Renumbers,
 )  # fmt: skip

@@ -250,3 +250,40 @@ def test_a_sweep_gives_a_damaged_run_no_new_seal(path: str) -> None:
             connection.execute("UPDATE runs SET position = 77 WHERE run_id = 'fork'")
         assert store.prune("run", holdfast.Keep(last=1)).damage is not None
         assert [problem.place for problem in store.verify().problems] == ["run 'fork'"]
+
+
+def test_what_is_missing_is_not_covered_up_by_pruning(path: str) -> None:
+    with holdfast.open(f"sqlite:{path}") as store:
+        store.append("run", [{"kind": "n", "n": n} for n in range(1, 10)])
+        store.port.prune_entries("run", lambda _run, _checkpoints: [(2, 3)])
+        with raw(path) as connection:
+            connection.execute("DELETE FROM entries WHERE key & 4294967295 = 6")
+        with pytest.raises(DamagedData, match="missing"):
+            store.port.prune_entries("run", lambda _run, _checkpoints: [(5, 7)])
+        assert len(store.verify().problems) == 1
+        store.save("run", 1, metadata={"holdfast": {"spans": []}})
+        report = store.prune("run", Keep(journal=True))
+        assert report.damage is not None
+        assert "missing" in report.damage
+        assert report.entries == 0
+        with pytest.raises(DamagedData, match="entry 6 is missing"):
+            store.journal("run")
+        assert store.port.prune_entries("run", lambda _run, _checkpoints: [(8, 9)]) == 2
+
+
+def test_every_flipped_bit_in_what_stands_for_pruned_entries_is_found(path: str) -> None:
+    with holdfast.open(f"sqlite:{path}") as store, raw(path) as connection:
+        store.append("run", [{"kind": "n", "n": n} for n in range(1, 10)])
+        store.port.prune_entries("run", lambda _run, _checkpoints: [(2, 8)])
+        for column in COLUMNS["entries"]:
+            where = "FROM entries WHERE kind = 'pruned'"
+            ((key, value),) = connection.execute(f"SELECT rowid, {column} {where}").fetchall()
+            for other in flipped(value):
+                connection.execute(f"UPDATE entries SET {column} = ? WHERE rowid = ?", (other, key))
+                assert store.verify().problems, (column, other)
+                with pytest.raises(DamagedData):
+                    store.journal("run")
+                with pytest.raises(DamagedData):
+                    store.port.prune_entries("run", lambda _run, _checkpoints: [(1, 9)])
+            connection.execute(f"UPDATE entries SET {column} = ? WHERE rowid = ?", (value, key))
+        assert store.verify().problems == []

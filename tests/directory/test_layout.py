@@ -21,6 +21,7 @@ from holdfast import DamagedData, Keep, StorageFailed, UnsupportedFormat
 from holdfast.model.commit import Commit, NewEffect, NewRun
 from holdfast.store.directory.lines import write_line
 from holdfast.store.directory.names import family_number, journal_stem, stem
+from holdfast.store.directory.store import DirectoryStore
 
 HOSTILE = [
     "a/b", "a_b", "A/b", "a-b", "..", ".", "...", "../../etc/passwd", "/absolute", "~", "con", "CON", "nul", "aux.txt",
@@ -341,3 +342,24 @@ def test_what_an_interrupted_creation_or_deletion_left_is_removed(path: Path) ->
         assert store.runs() == []
         assert store.verify().problems == []
     assert os.listdir(path / "families") == os.listdir(path / "tmp") == []
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_pruned_entries_are_gone_from_the_journal_and_stay_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    if not room:  # to write the file anew
+        monkeypatch.setattr(DirectoryStore, "_compact", lambda *_: None)
+    with holdfast.open(f"dir:{path}") as store:
+        store.append("run", [{"kind": "n", "secret": f"word-{n}"} for n in range(1, 8)])
+        assert store.port.prune_entries("run", lambda _run, _checkpoints: [(2, 3)]) == 2
+        assert store.port.prune_entries("run", lambda _run, _checkpoints: [(4, 5)]) == 2
+        store.append("run", [{"kind": "n", "secret": "word-8"}])
+        before = store.journal("run")
+    (journal,) = journals(path)
+    assert ("word-3" in journal.read_text("utf-8")) != room
+    assert "word-6" in journal.read_text("utf-8")
+    with holdfast.open(f"dir:{path}") as store:
+        assert store.journal("run") == before
+        assert [entry.position for entry in before] == [1, 2, 6, 7, 8]
+        assert store.verify().problems == []

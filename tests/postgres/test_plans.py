@@ -23,6 +23,7 @@ from holdfast.model.commit import (
     NewRun,
     Timer,
 )
+from holdfast.model.rows import RunRow
 from holdfast.store.port import RunQuery, Select
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.tags import tag
@@ -237,14 +238,21 @@ def use_everything(store: holdfast.Store) -> None:
     read_everything(store)
     store.fork("hot", "hot fork", step=1)
     store.prune("hot", holdfast.Keep(last=1))
+    assert port.prune_entries("hot", lambda _run, _checkpoints: [(2, 2)]) == 1
+    port.entry_at(row_of(store, "hot").run, 2)
     store.delete("hot fork")
     store.delete("hot")
 
 
+def row_of(store: holdfast.Store, run_id: str) -> RunRow:
+    row = store.port.run(run_id)
+    assert row is not None
+    return row
+
+
 def read_everything(store: holdfast.Store) -> None:
     port = port_of(store)
-    row = port.run("hot")
-    assert row is not None
+    row = row_of(store, "hot")
     for choice in (
         Select(),
         Select(checkpoint_id="c0"),

@@ -90,6 +90,10 @@ CHANGES: dict[str, Any] = {
         lambda s: len(s.prune("run", holdfast.Keep(last=1)).removed) == 2,
         lambda s: len(list(s.history("run"))) == 1,
     ),
+    "prune_entries": (
+        lambda s: s.port.prune_entries("run", lambda _run, _checkpoints: [(1, 2)]) == 2,
+        lambda s: [(e.position, e.kind) for e in s.journal("run")] == [(1, "pruned"), (3, "n")],
+    ),
     "delete": (lambda s: s.delete("run"), lambda s: s.port.run("run") is None),
     "claim_ready": (
         lambda s: [c.run_id for c in s.claim_ready("w1")] == ["run"],
@@ -104,6 +108,7 @@ def test_every_change_whose_commit_was_cut_happens_exactly_once(
     store: holdfast.Store, proxy: Proxy, what: str, lost: str
 ) -> None:
     for n in range(3):
+        store.append("run", [{"kind": "n"}])
         store.save("run", {"n": n})
     (proxy.swallow if lost == "answer" else proxy.block)(b"COMMIT")
     change, is_there = CHANGES[what]

@@ -26,7 +26,7 @@ def child(
     keyed = key is not None
     try:
         if entries and entries[-1]["kind"] == "child_ended":
-            return _told(scope, call, entries[-1])
+            return _told(entries[-1])
         digest = exe.codec.digest(args, kwargs)
         if digest is None:
             raise InvalidInput(f"the input of child {name!r} must be storable, since it may run in another process")
@@ -61,10 +61,10 @@ def _ended(exe: Execution, scope: Scope, call: str, keyed: bool, child_id: str, 
         scope.take.append(wake.number)
     yield from exe.write(scope, [entry])
     exe.record.children.pop(child_id, None)
-    return _told(scope, call, entry)
+    return _told(entry)
 
 
-def _told(scope: Scope, call: str, entry: EntryData) -> Any:
+def _told(entry: EntryData) -> Any:
     if "error" in entry:
         raise ChildFailed(entry["child"], entry["error"])
     return entry["result"]

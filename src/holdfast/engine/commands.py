@@ -80,6 +80,14 @@ class Write(Command):
     inbox_read: int | None = None
     release: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it only appends entries."""
+        return not (
+            self.marks or self.gates or self.close_gates or self.timers or self.drop_timers or self.take or self.send
+            or self.snapshot is not None or self.status is not None or self.release
+        )  # fmt: skip
+
 
 class Written(Command):
     """What a `Write` did."""

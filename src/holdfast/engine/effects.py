@@ -296,7 +296,7 @@ def _fail_in_doubt(this: _Effect, attempt: int, why: str, by: str = "") -> Plan[
 
 OUTCOME_FORM = {
     "outcome": field(str, choices=["happened", "did not happen", "fail"], label="What became of it?"),
-    "result": field(Any, label="Its result, if it happened", required=False, default=None),  # type: ignore[arg-type]
+    "result": field(Any, label="Its result, if it happened", required=False, default=None),
 }
 
 

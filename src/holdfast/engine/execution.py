@@ -186,8 +186,8 @@ class Execution:
         """The interrupt for a scope that cannot go on now."""
         read = self.inbox_read
         self.waits_read = read if self.waits_read is None else min(self.waits_read, read)
-        scope.stopped = Suspended(f"run {self.run_id!r} is suspended; it will go on from here")
-        return scope.stopped  # type: ignore[return-value]
+        scope.stopped = error = Suspended(f"run {self.run_id!r} is suspended; it will go on from here")
+        return error
 
     def wait(self, scope: Scope, entries: list[EntryData], **more: Any) -> Plan[Any]:
         """Record that a call waits, and stop. On the main line the run is given back in the same commit."""

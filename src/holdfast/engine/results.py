@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import functools
 import sys
-import types
 import typing
 import weakref
 from collections.abc import Callable
@@ -68,7 +67,7 @@ def _structured(annotation: Any, depth: int) -> bool:
     """Whether something in the annotation is more than builtins."""
     if depth > 20:
         return False
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+    if isinstance(annotation, type) and not typing.get_origin(annotation):
         return (
             dataclasses.is_dataclass(annotation)
             or issubclass(annotation, (msgspec.Struct, enum.Enum))

@@ -38,7 +38,7 @@ class Scope:
         """Entries that travel with the next commit of this scope."""
         self.take: list[int] = []
         """Inbox items that are taken with it."""
-        self.cleanup = outer is not None and outer.cleanup
+        self.cleanup: bool = outer is not None and outer.cleanup
         """The cancellation was raised here; what follows is cleaning up."""
         self.main = main
         """Not inside a branch."""

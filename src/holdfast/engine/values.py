@@ -63,8 +63,8 @@ def version(exe: Execution, scope: Scope, name: str, number: int) -> Plan[int]:
         versions[name] = 0 if scope.behind else number
         if versions[name]:
             scope.pending.append({"kind": "version", "name": name, "number": number})
+    yield from ()
     return versions[name]
-    yield
 
 
 def log(exe: Execution, scope: Scope, message: str, level: str, data: dict[str, Any]) -> Plan[bool]:
@@ -82,8 +82,8 @@ def log(exe: Execution, scope: Scope, message: str, level: str, data: dict[str, 
     if scope.path:
         entry["in"] = scope.path
     scope.pending.append(entry)
+    yield from ()
     return True
-    yield
 
 
 def checkpoint(exe: Execution, scope: Scope, metadata: dict[str, Any] | None, key: str | None) -> Plan[None]:

@@ -68,7 +68,8 @@ class InputConflict(Conflict):
 
     def __init__(self, run_id: str, differs: str) -> None:
         super().__init__(
-            f"run {run_id!r} was already started with another {differs}; the same run_id means the same run, use another"
+            f"run {run_id!r} was already started with another {differs}; "
+            "the same run_id means the same run, so use another"
         )
         self.run_id = run_id
 

@@ -81,6 +81,8 @@ class NewEntry(Part, frozen=True):
     kind: str
     body: bytes
     created_us: int | None = None
+    positions: int = 1
+    """How many positions it takes. Only copies set it, for what stands for entries that were pruned."""
 
 
 class NewEffect(Part, frozen=True):

@@ -156,6 +156,8 @@ class Keep(View, frozen=True, kw_only=True):
     """The newest of each lane that was saved with a terminal status."""
     before_pending_effects: bool = True
     """For every effect in doubt, the newest checkpoint that was there before it."""
+    journal: bool = False
+    """True: also remove the journal entries that none of the kept checkpoints needs, as far as those tell."""
 
     def __post_init__(self) -> None:
         if type(self.last) is not int or self.last < 1:
@@ -178,7 +180,9 @@ class Pruned(View, frozen=True, kw_only=True):
     bytes_freed: int
     dry_run: bool
     damage: str | None = None
-    """Damage that kept the state from being freed: what a damaged checkpoint needs is not known."""
+    """Damage that kept state or entries from being removed: what a damaged checkpoint needs is not known."""
+    entries: int = 0
+    """How many journal entries were removed."""
 
 
 class Problem(View, frozen=True, kw_only=True):

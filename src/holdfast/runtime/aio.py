@@ -79,7 +79,7 @@ class AsyncApp:
                 if taken is None:
                     continue
                 this = taken
-            todo += again(self._core, await self._driver.move(Move(this)))
+            todo += again(await self._driver.move(Move(this)))
 
     async def start(
         self,

@@ -147,7 +147,7 @@ class App:
                     continue
                 this = taken
             moved: Moved = self._driver.move(Move(this))
-            todo += again(self._core, moved)
+            todo += again(moved)
 
     def start(
         self,
@@ -304,7 +304,7 @@ def claim_known(app: AppCore, run_id: str) -> Acts[Claimed | None]:
     return (yield from claim(app, run_id))
 
 
-def again(app: AppCore, moved: Moved) -> list[Claimed | str]:
+def again(moved: Moved) -> list[Claimed | str]:
     """What to move on next: the run itself if something came in meanwhile, and what it woke."""
     if moved.error is not None:
         raise moved.error

@@ -76,7 +76,8 @@ class AwaitingDriver:
         workflow = self.app.known(command.claimed.row.workflow)
         if workflow is None or workflow.is_async:
             return await self.run(move(self.app, command.claimed))
-        return await self._on_thread(self.app.blocking.move, command)
+        moved: Moved = await self._on_thread(self.app.blocking.move, command)
+        return moved
 
     async def _invoke(self, command: Invoke, _: Carrier | None) -> Any:
         run = AsyncRun(self, command.carrier, command.carrier.exe.root)

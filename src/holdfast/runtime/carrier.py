@@ -26,7 +26,7 @@ from holdfast.model.commit import (
     Refused,
     Timer,
 )
-from holdfast.model.rows import EffectRow, RunRow
+from holdfast.model.rows import ChunkRow, EffectRow, RunRow
 from holdfast.runtime.reads import family_lines, inbox_items, state_of
 from holdfast.runtime.starting import run_child
 from holdfast.state.encoder import Encoded, encode
@@ -181,10 +181,11 @@ class Carrier:
             [NewEntry(entry["kind"], value_body(core, entry, "a journal entry")) for entry in write.entries]
         )
         run_id, token = self.row.run_id, self._token(8)
-        if write.snapshot is None and write.status is None and not (write.marks or write.send or write.take):
-            if not (write.gates or write.timers or write.drop_timers):
-                return Commit(run_id, token, self._guard, entries=entries), None
-        guard, checkpoints, chunks, encoded = self._guard, (), (), None
+        if write.is_plain:
+            return Commit(run_id, token, self._guard, entries=entries), None
+        guard, encoded = self._guard, None
+        checkpoints: tuple[NewCheckpoint, ...] = ()
+        chunks: tuple[ChunkRow, ...] = ()
         if write.snapshot is not None:
             known = self.place.known(run_id)
             state = write.snapshot.state

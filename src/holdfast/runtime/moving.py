@@ -65,8 +65,8 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     try:
         past = Past([(1, claimed.started)], Line()) if claimed.fresh else (yield lambda: past_of(app.core, row))
         exe = carrier.exe = execution_of(app, workflow, row, past)
-    except HoldfastError as error:  # damaged, or not a workflow's: nobody can move it on, so nobody should try
-        yield from _put_back(carrier, READY if isinstance(error, StorageError) else PAUSED)
+    except HoldfastError as broken:  # damaged, or not a workflow's: nobody can move it on, so nobody should try
+        yield from _put_back(carrier, READY if isinstance(broken, StorageError) else PAUSED)
         raise
     app.heart.hold(carrier)
     app.executions.add(exe)

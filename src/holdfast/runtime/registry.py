@@ -1,4 +1,4 @@
-"""What an app knows by name: workflows, undo functions, upgrades of state. Nothing is ever imported by a stored name."""
+"""What an app knows by name: workflows, undos, upgrades of state. Nothing is imported by a stored name."""
 
 from __future__ import annotations
 

@@ -96,10 +96,11 @@ class Run(RunBase):
     ) -> Any:  # fmt: skip
         """Touch the world: record the intent, call the function, record the outcome.
 
-        If the process dies in between the effect is in doubt. Then `check(*args)` is asked: it returns `Happened(result)`
-        or `DidNotHappen`, or raises. Without an answer `in_doubt` decides: "ask" a person, "retry" (you say it is
-        idempotent), or "fail". A function with a parameter `idempotency_key` gets one that stays the same for this
-        effect. `undo` names a function registered with `@app.undo`; a rollback calls it with the result and arguments.
+        If the process dies in between the effect is in doubt. Then `check(*args)` is asked: it returns
+        `Happened(result)` or `DidNotHappen`, or raises. Without an answer `in_doubt` decides: "ask" a person, "retry"
+        (you say it is idempotent), or "fail". A function with a parameter `idempotency_key` gets one that stays the
+        same for this effect. `undo` names a function registered with `@app.undo`; a rollback calls it with the result
+        and the arguments.
 
         Example:
             receipt = run.effect(print, "paid", in_doubt="retry")

@@ -181,7 +181,8 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
         claimed = yield from claim(app, command.run_id)
     if claimed is not None:
         yield Move(claimed._replace(alone=False))
-    return (yield lambda: _how_it_ended(app, command.run_id))
+    ended: Ended | None = yield lambda: _how_it_ended(app, command.run_id)
+    return ended
 
 
 def _how_it_ended(app: AppCore, run_id: str) -> Ended | None:

@@ -26,6 +26,7 @@ from holdfast.model.rows import (
 )
 from holdfast.store.decide import Decision
 from holdfast.store.port import Seen, Select
+from holdfast.store.pruning import PRUNED, ChooseEntries, entries_between, last_of, planned_pruning
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -36,6 +37,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """New ones, and such that replace one of the same number."""
     lanes: Sequence[LaneRow] = ()
     entries: Sequence[EntryRow] = ()
+    """New ones, and such that take the place of entries that were pruned."""
     effects: Sequence[EffectRow] = ()
     attachments: Sequence[AttachmentRow] = ()
     gates: Sequence[GateRow] = ()
@@ -91,7 +93,11 @@ class FoldedRun:
         self.row = change.run
         self.checkpoints.update((row.number, row) for row in change.checkpoints)
         self.lanes.update((row.lane, row) for row in change.lanes)
-        self.entries.extend(change.entries)
+        for entry in change.entries:
+            if self.entries and entry.position <= self.entries[-1].position:
+                self.entries[entries_between(self.entries, entry.position, last_of(entry))] = [entry]
+            else:
+                self.entries.append(entry)
         self.effects.update((row.key, row) for row in change.effects)
         self.attachments.update(((row.lane, row.checkpoint_id, row.key), row) for row in change.attachments)
         self.gates.update((row.gate, row) for row in change.gates)
@@ -112,6 +118,17 @@ class FoldedRun:
             for key in [key for key in self.attachments if key[:2] == (gone.lane, gone.checkpoint_id)]:
                 del self.attachments[key]
 
+    def without_entries(self, choose: ChooseEntries, now_us: int) -> tuple[Change | None, int]:
+        """The change that removes the entries `choose` picks, if there are any, and how many they are."""
+        ranges = choose(self.row, [self.checkpoints[number] for number in sorted(self.checkpoints)])
+        plan = planned_pruning(self.row, ranges, [row for row in self.entries if row.kind == PRUNED], now_us)
+        if plan is None:
+            return None, 0
+        plan.check(
+            sum(len(self.entries[entries_between(self.entries, row.position, last_of(row))]) for row in plan.rows)
+        )
+        return Change(plan.run, entries=plan.rows), plan.entries
+
     def kept(self) -> list[Change]:
         """The fewest changes that make this run: first all that is short, then each checkpoint, entry, … by itself."""
         row = self.row
@@ -124,6 +141,11 @@ class FoldedRun:
         changes += [Change(row, items=[item]) for item in self.items.values()]
         changes += [Change(row, messages=[message]) for message in self.messages.values()]
         return changes
+
+    def entry_at(self, position: int) -> EntryRow | None:
+        """The entry that stands at a position or, if it was pruned, for it."""
+        found = self.entries[entries_between(self.entries, 0, position)][-1:]
+        return found[0] if found else None
 
     def select(self, select: Select) -> CheckpointRow | None:
         """The newest checkpoint that has what is asked for."""

@@ -25,6 +25,7 @@ from holdfast.model.status import READY
 from holdfast.store.decide import Decision, decide, is_live
 from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
 from holdfast.store.port import Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
+from holdfast.store.pruning import ChooseEntries
 from holdfast.store.seal import check_run, next_epoch
 from holdfast.store.tags import read_metadata, tag
 
@@ -131,6 +132,17 @@ class MemoryStore(StorePort):
             run.apply(Change(run.row, pruned=[row.number for row in gone]))
             return gone
 
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        with self._open():
+            run = self._ids.get(run_id)
+            if run is None:
+                return None
+            check_run(run.row)
+            change, removed = run.without_entries(choose, self._clock.now_us())
+            if change is not None:
+                run.apply(change)
+            return removed
+
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
         with self._open():
             for run in self._family(family):
@@ -182,6 +194,10 @@ class MemoryStore(StorePort):
         with self._open():
             return [entry for entry in self.at(run).entries if entry.position > after][: _all(limit)]
 
+    def entry_at(self, run: int, position: int) -> EntryRow | None:
+        with self._open():
+            return self.at(run).entry_at(position)
+
     def effects(self, run: int) -> list[EffectRow]:
         with self._open():
             return sorted(self.at(run).effects.values(), key=lambda effect: effect.number)
@@ -229,6 +245,11 @@ class MemoryStore(StorePort):
         with self._open():
             lease = self._clock.lease_time
             return [r.row for r in self._runs.values() if r.row.owner and not is_live(r.row, lease)][:limit]
+
+    def held(self, limit: int, after: int = 0) -> list[RunRow]:
+        with self._open():
+            found = [run.row for number, run in sorted(self._runs.items()) if number > after and run.row.owner]
+            return found[: _all(limit)]
 
     def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
         with self._open():

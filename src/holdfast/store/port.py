@@ -16,7 +16,7 @@ What every store promises:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.model.commit import Commit, Outcome, Refused, Take
@@ -31,6 +31,7 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
+from holdfast.store.pruning import ChooseEntries
 
 
 class Select(NamedTuple):
@@ -118,6 +119,16 @@ class StorePort(ABC):
         """
 
     @abstractmethod
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        """Remove the journal entries that `choose` picks and put one row in the place of each range of them.
+
+        `choose` sees the run's row and its checkpoints (oldest first) as of this very change. Ranges that touch each
+        other, or what was removed before, become one. Works while somebody holds the run: of its row only the commit
+        id changes. Returns how many entries were removed; None if the run is not there. `holdfast.store.pruning` says
+        what the rows are.
+        """
+
+    @abstractmethod
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
         """Remove chunks nobody needs.
 
@@ -156,6 +167,10 @@ class StorePort(ABC):
         """Journal entries behind position `after`, in order; a limit of -1 means all."""
 
     @abstractmethod
+    def entry_at(self, run: int, position: int) -> EntryRow | None:
+        """The journal entry that stands at `position` or, if it was pruned, for it: the last one up to there."""
+
+    @abstractmethod
     def effects(self, run: int) -> list[EffectRow]:
         """The ledger, in the order in which the effects were first recorded."""
 
@@ -192,6 +207,10 @@ class StorePort(ABC):
         """Runs that have an owner who is gone."""
 
     @abstractmethod
+    def held(self, limit: int, after: int = 0) -> list[RunRow]:
+        """Runs that have an owner, gone or not, by number; those numbered above `after`."""
+
+    @abstractmethod
     def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
         """Items numbered above `after` that were not taken, oldest first."""
 
@@ -220,6 +239,16 @@ class StorePort(ABC):
         """What the machinery below (a database's own check) finds wrong."""
 
     # --- life --------------------------------------------------------------------------------------------------------
+
+    def announce(self, owner: str) -> None:  # noqa: B027 - a store that cannot do better does nothing
+        """Give a sign of life as `owner`, which ends with this process, or with `close`. Nothing, if a store cannot."""
+
+    def is_gone(self, owner: str) -> bool:  # noqa: ARG002
+        """True: whoever announced itself as `owner` is certainly dead. False: it lives, or that is not known."""
+        return False
+
+    def bury(self, holding: Collection[str]) -> None:  # noqa: B027
+        """Remove what owners who are gone have left, except of those who still are `holding` something."""
 
     @abstractmethod
     def close(self) -> None:

@@ -48,7 +48,16 @@ def check_run(row: RunRow) -> RunRow:
     return check_seal(row, row.incarnation, f"run {row.run_id!r}")
 
 
+def touched(row: RunRow) -> RunRow:
+    """The run's row after a change that is no commit: its commit id is another, so whoever remembers it looks again."""
+    return _with_next_commit_id(row, row.gc_epoch)
+
+
 def next_epoch(row: RunRow) -> RunRow:
     """The run's row after a sweep: whoever relies on chunks it has not just written must look again."""
+    return _with_next_commit_id(row, row.gc_epoch + 1)
+
+
+def _with_next_commit_id(row: RunRow, gc_epoch: int) -> RunRow:
     commit_id = blake3(row.commit_id).digest(len(row.commit_id))
-    return sealed(_replace(row, gc_epoch=row.gc_epoch + 1, commit_id=commit_id, seal=0), row.incarnation)
+    return sealed(_replace(row, gc_epoch=gc_epoch, commit_id=commit_id, seal=0), row.incarnation)

@@ -20,7 +20,18 @@ from holdfast.model.views import Keep
 from holdfast.store.port import StorePort
 from holdfast.testing.doubles import ManualClock
 from holdfast.testing.guard_rules import GuardRules
-from holdfast.testing.model import CALLS, CHECKPOINT_IDS, KEYS, LANES, RUN_IDS, STATES, STATUSES, Checkpoint, Run
+from holdfast.testing.model import (
+    CALLS,
+    CHECKPOINT_IDS,
+    KEYS,
+    LANES,
+    RUN_IDS,
+    STATES,
+    STATUSES,
+    Checkpoint,
+    Run,
+    shown_journal,
+)
 from holdfast.verbs.store import Claim, Store
 
 
@@ -214,6 +225,16 @@ class StoreMachine(GuardRules):
             run.attachments = {key: v for key, v in run.attachments.items() if key[:2] not in lost}
 
     @precondition(lambda self: self.model)
+    @rule(data=st.data(), ranges=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=3))
+    def prune_entries(self, data: st.DataObject, ranges: list[tuple[int, int]]) -> None:
+        run_id = data.draw(st.sampled_from(sorted(self.model)))
+        journal = self.model[run_id].journal
+        gone = {n for first, last in ranges for n in range(first, last + 1) if 0 < n <= len(journal) and journal[n - 1]}
+        assert self.store.port.prune_entries(run_id, lambda _run, _checkpoints: ranges) == len(gone)
+        for position in gone:
+            journal[position - 1] = None
+
+    @precondition(lambda self: self.model)
     @rule(data=st.data(), new_id=RUN_IDS, whole=st.booleans())
     def make_another(self, data: st.DataObject, new_id: str, whole: bool) -> None:
         run_id = data.draw(st.sampled_from(sorted(self.model)))
@@ -304,7 +325,7 @@ class StoreMachine(GuardRules):
         for lane in ("", "side"):
             head, latest = run.head(lane), self.store.load(run_id, lane=lane)
             assert (latest.number if latest else None) == (head.number if head else None)
-        assert [entry.data for entry in self.store.journal(run_id)] == run.journal
+        assert [entry.data for entry in self.store.journal(run_id)] == shown_journal(run.journal)
         assert {e.key: e.state for e in self.store.effects(run_id)} == {k: v[0] for k, v in run.effects.items()}
         for lane in ("", "side"):
             for name in ("c1", "c2"):

@@ -66,3 +66,14 @@ class Run:
         """Nobody holds it any more."""
         self.claim = None
         self.status = READY if self.status in AT_WORK else self.status
+
+
+def shown_journal(journal: list[Any]) -> list[Any]:
+    """The model's journal, in which None stands for what was pruned, as it is shown: one entry for each such range."""
+    shown: list[Any] = []
+    for position, entry in enumerate(journal, start=1):
+        if entry is None and position > 1 and journal[position - 2] is None:
+            shown[-1]["through"] = position
+        else:
+            shown.append({"kind": "pruned", "through": position} if entry is None else entry)
+    return shown

@@ -181,6 +181,7 @@ class AsyncStore:
     mark_done = awaiting(writing.mark_done)
     mark_intent = awaiting(writing.mark_intent)
     attach = awaiting(writing.attach)
+    announce = awaiting(holding.announce)
     recover_expired = awaiting(holding.recover_expired)
     runs = awaiting(reading.runs)
     journal = awaiting(reading.journal)

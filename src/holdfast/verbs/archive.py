@@ -28,7 +28,7 @@ from holdfast.verbs.keeping import marked
 from holdfast.verbs.moving import Contents, contents, recreated
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.reading import in_peace
-from holdfast.verbs.shown import run_info
+from holdfast.verbs.shown import followed, run_info
 from holdfast.verbs.values import body_value, metadata_dict
 from holdfast.verbs.writing import committed
 
@@ -112,10 +112,10 @@ def _check(parts: Contents, chunks: list[ChunkRow]) -> None:
     """An archive may come from anywhere: its hash proves that it arrived whole, not that it makes sense."""
     check_status(parts.run.status)
     bodies = [entry.body for entry in parts.entries]
-    for position, entry in enumerate(parts.entries, start=1):
+    end = 0
+    for entry in parts.entries:
         check_id("an entry's kind", entry.kind)
-        if entry.position != position:
-            raise DamagedData("the archive", f"journal entry {position} is missing")
+        end = followed(parts.run.run_id, end, entry)
     stored = {chunk.hash: chunk.body for chunk in chunks}
     rows: list[CheckpointRow | AttachmentRow] = [*parts.checkpoints, *parts.attachments]
     for row in rows:

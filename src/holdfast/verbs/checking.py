@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 
 from holdfast.errors import DamagedData
 from holdfast.limits import NUMBER_MAX
-from holdfast.model.rows import RunRow
+from holdfast.model.rows import EntryRow, RunRow
 from holdfast.model.views import Problem, Report, Stats
 from holdfast.state.decoder import decode
 from holdfast.store.port import RunQuery, Select
+from holdfast.store.pruning import last_of
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.core import Core, Place
 from holdfast.verbs.plans import Plan
-from holdfast.verbs.shown import checked_checkpoint, checkpoint_place, effect_view, entry_view
+from holdfast.verbs.shown import checked_checkpoint, checkpoint_place, effect_view, entry_view, followed
 
 _PAGE = 200
 _TRIES = 5
@@ -123,20 +124,19 @@ class _Verifier:
         self._used[run.family].update(hashes)
 
     def _check_journal(self, run: RunRow) -> Iterator[DamagedData]:
-        after = 0
+        after, end = 0, 0
         while rows := self._port.entries(run.run, after, _PAGE):
             for row in rows:
                 self._entries += 1
-                after += 1
                 try:
-                    if row.position != after:
-                        raise DamagedData(f"the journal of run {run.run_id!r}", f"entry {after} is missing")
                     entry_view(run, row)
+                    end = followed(run.run_id, end, row)
                 except DamagedData as damage:
                     yield damage
+                    end = _end_of(row)
                 after = row.position
-        if after < run.position:
-            yield DamagedData(f"the journal of run {run.run_id!r}", f"it ends at {after}, not at {run.position}")
+        if end < run.position:
+            yield DamagedData(f"the journal of run {run.run_id!r}", f"it ends at {end}, not at {run.position}")
 
     def _check_rest(self, run: RunRow) -> Iterator[DamagedData]:
         of_run = f"of run {run.run_id!r}"
@@ -150,6 +150,13 @@ class _Verifier:
             yield from _damage_in(check_seal, item, run.incarnation, f"inbox item {item.number} {of_run}")
         for _, gate in self._port.gates(run.run, None, -1):
             yield from _damage_in(check_seal, gate, run.incarnation, f"gate {gate.gate!r} {of_run}")
+
+
+def _end_of(row: EntryRow) -> int:
+    try:
+        return last_of(row)
+    except DamagedData:
+        return row.position
 
 
 def _damage_in(check: Callable[..., object], *about: object) -> Iterator[DamagedData]:

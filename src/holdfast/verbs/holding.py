@@ -13,11 +13,13 @@ from holdfast.model import commit as why
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, Refused, Take
 from holdfast.model.rows import RunRow
 from holdfast.model.status import COMPLETED, check_status
+from holdfast.store.port import StorePort
 from holdfast.verbs.core import Holder, Place
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.writing import committed
 
 _BATCH = 100
+_HELD_BATCH = 1000
 
 Held = TypeVar("Held")
 
@@ -38,11 +40,30 @@ def take_claim(
     take = Take(owner, place.core.ids.token(16), lease_us_of(lease))
     commit = Commit(run_id, place.core.ids.token(8), take=take)
     outcome = yield commit
+    if type(outcome) is Refused and outcome.why == why.CLAIMED:
+        gone = yield from _gone(place, outcome.run)
+        if gone is None:
+            return None
+        commit = Commit(run_id, place.core.ids.token(8), Guard(gone=gone), take=take)
+        outcome = yield commit
     if type(outcome) is Refused and outcome.why in (why.CLAIMED, why.ENDED):
         return None
     row = committed(place, commit, outcome).run
     holder = Holder(owner, row.incarnation, row.fence, take.nonce)
     return make(Place(place.core, holder), row, float(lease))
+
+
+def _gone(place: Place, row: RunRow | None) -> Plan[int | None]:
+    """The fence of the claim in this row, if its owner is certainly dead."""
+    port = place.core.port
+    if row is None or not _can_tell(port):
+        return None
+    return row.fence if (yield lambda: port.is_gone(row.owner)) else None
+
+
+def _can_tell(port: StorePort) -> bool:
+    """Whether the store ever knows that an owner is gone. Others are not asked, and their runs not listed for it."""
+    return getattr(port.is_gone, "__func__", None) is not StorePort.is_gone
 
 
 def take_ready(
@@ -87,8 +108,27 @@ def complete_claim(place: Place, run_id: str) -> Plan[None]:
     return end_claim(place, run_id, COMPLETED)
 
 
+def announce(place: Place, owner: str) -> Plan[None]:
+    """Give a sign of life as `owner`, which ends with this process, or when the store is closed.
+
+    A process that announces itself before it claims, and dies, need not be waited for: others take over its runs at
+    once, and not only after its leases. So it is on local stores (`sqlite:`, `dir:`); on others it does nothing. Every
+    process needs a name of its own that none before it had: one that lives under the name of a dead one keeps the dead
+    one's claims alive, and of two living ones the second gets a Conflict. A forked process announces itself anew.
+
+    Example:
+        import os, secrets
+        owner = f"worker-{os.getpid()}-{secrets.token_hex(4)}"
+        store.announce(owner)
+        claim = store.claim("run-1", owner, lease=600)
+    """
+    check_id("owner", owner)
+    yield lambda: place.core.port.announce(owner)
+
+
 def recover_expired(place: Place) -> Plan[int]:
-    """Make runs ready again whose owner is gone: whose lease has ended, or ended with the machine.
+    """Make runs ready again whose owner is gone: whose lease has ended, or ended with the machine, or who is known to
+    be dead because it had announced itself.
 
     Runs with a live owner are left alone. Safe to call from any number of processes; each run is counted once. Returns
     how many runs were re-armed.
@@ -102,9 +142,40 @@ def recover_expired(place: Place) -> Plan[int]:
         found = yield lambda: port.expired_claims(_BATCH + len(seen))
         rows = [row for row in found if (row.run, row.fence) not in seen]
         if not rows:
-            return count
+            return count + (yield from _recover_from_the_dead(place))
         for row in rows:
             seen.add((row.run, row.fence))
             guard = Guard(OUTSIDER, incarnation=row.incarnation)
             outcome = yield Commit(row.run_id, place.core.ids.token(8), guard, rearm=row.fence)
             count += type(outcome) is Committed  # refused: somebody else was first, or it is damaged; go on
+
+
+def _recover_from_the_dead(place: Place) -> Plan[int]:
+    """Re-arm the runs whose owners are known to be dead, whatever their leases say."""
+    port, count = place.core.port, 0
+    if not _can_tell(port):
+        return 0
+    held: list[RunRow] = yield lambda: _all_held(port)
+    dead: set[str] = set()
+    # All rows were read before any owner is asked for: a claim that is taken later, by a new process of the same name,
+    # has another fence.
+    for owner in sorted({row.owner for row in held}):
+        if (yield lambda owner=owner: port.is_gone(owner)):  # type: ignore[misc]
+            dead.add(owner)
+    for row in held:
+        if row.owner in dead:
+            guard = Guard(OUTSIDER, incarnation=row.incarnation, gone=row.fence)
+            outcome = yield Commit(row.run_id, place.core.ids.token(8), guard, rearm=row.fence)
+            count += type(outcome) is Committed
+    if dead:
+        held = yield lambda: _all_held(port)
+    # Whoever still holds something must stay known to be dead.
+    yield lambda: port.bury({row.owner for row in held})
+    return count
+
+
+def _all_held(port: StorePort) -> list[RunRow]:
+    held: list[RunRow] = []
+    while rows := port.held(_HELD_BATCH, held[-1].run if held else 0):
+        held += rows
+    return held

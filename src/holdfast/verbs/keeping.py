@@ -8,15 +8,17 @@ from collections import Counter
 from holdfast.errors import DamagedData, InvalidInput, RunNotFound
 from holdfast.ids import check_id
 from holdfast.model.commit import Commit, Refused
-from holdfast.model.rows import CheckpointRow, EffectRow
+from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Keep, Pruned
 from holdfast.state import rope
 from holdfast.state.decoder import checked
 from holdfast.store.port import Swept
+from holdfast.store.pruning import PRUNED, planned_pruning
 from holdfast.verbs.core import Core, Place
+from holdfast.verbs.needed import unneeded_entries, with_needed
 from holdfast.verbs.plans import Plan
-from holdfast.verbs.reading import known_run
+from holdfast.verbs.reading import PAGE, known_run
 from holdfast.verbs.refusals import refusal
 
 
@@ -35,11 +37,15 @@ def to_remove(keep: Keep, checkpoints: list[CheckpointRow], effects: list[Effect
                     kept.update([n for n in numbers if n <= effect.after_checkpoint][-1:])
     if keep.covering is not None:
         kept.update(row.number for row in checkpoints if row.covers >= keep.covering)
+    kept = with_needed(kept, checkpoints)
     return [row.number for row in checkpoints if row.number not in kept]
 
 
 def prune(place: Place, run_id: str, keep: Keep, *, dry_run: bool = False) -> Plan[Pruned]:
     """Remove the checkpoints that `keep` does not keep, with their attachments, and free the state only they needed.
+
+    A checkpoint that a kept one needs is kept too. With `Keep(journal=True)` the journal entries go that none of the
+    kept checkpoints needs; in their place stands an entry of the kind "pruned", which says through which position.
 
     Safe beside writers and forks. With `dry_run=True` nothing is removed and the report says what would be.
 
@@ -66,14 +72,20 @@ def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
     removed = core.port.prune(run_id, choose)
     if removed is None:
         raise RunNotFound(run_id)
-    swept, damage = Swept(0, 0), None
+    swept, damage, entries = Swept(0, 0), None, None
+    try:
+        if keep.journal:  # all checkpoints that are there now are kept, also those that came since
+            entries = core.port.prune_entries(run_id, lambda _run, rows: unneeded_entries(rows))
+    except DamagedData as found:  # what is missing must not seem to be pruned
+        damage = str(found)
     try:
         swept = sweep(core, run.family)
     except DamagedData as found:  # what a damaged checkpoint leads to is not known, so nothing may be taken from it
-        damage = str(found)
+        damage = damage or str(found)
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=left, chunks=swept.chunks,
         bytes_freed=swept.bytes + sum(len(row.root) for row in removed), dry_run=False, damage=damage,
+        entries=entries or 0,
     )  # fmt: skip
 
 
@@ -82,6 +94,9 @@ def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
     checkpoints = core.port.checkpoints(run.run, 0, -1)
     gone = set(to_remove(keep, checkpoints, core.port.effects(run.run)))
     removed = [row for row in checkpoints if row.number in gone]
+    entries = 0
+    if keep.journal:
+        entries = _removable(core, run, unneeded_entries(row for row in checkpoints if row.number not in gone))
     sizes = core.port.chunk_sizes(run.family)
     roots = Counter(core.port.roots(run.family)[0])
     roots.subtract(row.root for row in removed)
@@ -92,8 +107,18 @@ def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),
         chunks=len(dead), bytes_freed=sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed),
-        dry_run=True,
+        dry_run=True, entries=entries,
     )  # fmt: skip
+
+
+def _removable(core: Core, run: RunRow, ranges: list[tuple[int, int]]) -> int:
+    """How many entries there are in these ranges."""
+    pruned, after, end = [], 0, ranges[-1][1] if ranges else 0
+    while after < end and (rows := core.port.entries(run.run, after, PAGE)):
+        pruned += [row for row in rows if row.kind == PRUNED]
+        after = rows[-1].position
+    plan = planned_pruning(run, ranges, pruned, 0)
+    return plan.entries if plan is not None else 0
 
 
 def sweep(core: Core, family: int) -> Swept:

@@ -14,6 +14,7 @@ from holdfast.model.views import Change, Checkpoint, CheckpointInfo, Effect, Ent
 from holdfast.state.decoder import decode
 from holdfast.state.diff import diff as state_diff
 from holdfast.store.port import RunQuery, Select
+from holdfast.store.pruning import last_of
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.core import Core, Place
 from holdfast.verbs.plans import Plan
@@ -25,6 +26,7 @@ from holdfast.verbs.shown import (
     checkpoint_view,
     effect_view,
     entry_view,
+    followed,
     run_info,
 )
 from holdfast.verbs.values import converted, metadata_tags
@@ -215,6 +217,8 @@ def _run_cursor(after: object) -> int | None:
 def journal(place: Place, run_id: str, *, after: int | str = 0, limit: int | None = None) -> Plan[list[Entry]]:
     """The run's journal behind position `after`, in order.
 
+    An entry of the kind "pruned" stands for all that were removed from its position through `entry["through"]`.
+
     Example:
         for entry in store.journal("run-1", after="journal.0"):
             entry.position, entry.kind, entry.data
@@ -225,9 +229,13 @@ def journal(place: Place, run_id: str, *, after: int | str = 0, limit: int | Non
         raise InvalidInput(f"limit must be 1 or more, not {limit!r}")
     run = yield lambda: known_run(place.core, run_id)
     rows = yield lambda: place.core.port.entries(run.run, start, -1 if limit is None else min(limit, NUMBER_MAX))
-    for expected, row in enumerate(rows, start=start + 1):
-        if row.position != expected:
-            raise DamagedData(f"the journal of run {run_id!r}", f"entry {expected} is missing")
+    if rows and rows[0].position != start + 1:  # perhaps it was pruned, and what stands for it stands before
+        before = yield lambda: place.core.port.entry_at(run.run, start)
+        if before is not None:
+            entry_view(run, before)
+            start = max(start, min(last_of(before), rows[0].position - 1))
+    for row in rows:
+        start = followed(run_id, start, row)
     return [entry_view(run, row) for row in rows]
 
 

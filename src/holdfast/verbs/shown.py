@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.errors import DamagedData
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.views import Checkpoint, CheckpointInfo, Effect, Entry, RunInfo
 from holdfast.state.values import unpack
+from holdfast.store.pruning import last_of
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.values import body_value, metadata_dict, moment
 
@@ -73,6 +75,13 @@ def entry_view(run: RunRow, row: EntryRow) -> Entry:
     return Entry(
         position=row.position, kind=row.kind, data=body_value(row.body, place), created_at=moment(row.created_us)
     )
+
+
+def followed(run_id: str, after: int, row: EntryRow) -> int:
+    """The last position a row stands for, if it is the one that comes behind position `after`."""
+    if row.position != after + 1:
+        raise DamagedData(f"the journal of run {run_id!r}", f"entry {after + 1} is missing")
+    return last_of(row)
 
 
 def effect_view(run: RunRow, row: EffectRow) -> Effect:

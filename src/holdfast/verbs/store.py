@@ -63,6 +63,7 @@ class Store:
     mark_done = blocking(writing.mark_done)
     mark_intent = blocking(writing.mark_intent)
     attach = blocking(writing.attach)
+    announce = blocking(holding.announce)
     recover_expired = blocking(holding.recover_expired)
     runs = blocking(reading.runs)
     journal = blocking(reading.journal)
@@ -144,7 +145,8 @@ class Store:
     def claim(self, run_id: str, owner: str, lease: float = 30.0) -> Claim | None:
         """Take the exclusive right to move a run on, for `lease` seconds.
 
-        None if somebody holds it, or if it has ended. RunNotFound if there is no such run.
+        None if somebody holds it, or if it has ended. RunNotFound if there is no such run. An owner that had announced
+        itself and is dead holds nothing, whatever its lease says.
 
         Example:
             claim = store.claim("run-1", owner="w1", lease=30)

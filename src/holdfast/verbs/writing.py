@@ -23,6 +23,7 @@ from holdfast.model.commit import (
 from holdfast.model.status import TERMINAL, check_status
 from holdfast.model.views import Saved
 from holdfast.state.encoder import encode
+from holdfast.store.pruning import PRUNED
 from holdfast.store.tags import write_metadata
 from holdfast.verbs.core import Known, Place
 from holdfast.verbs.plans import Plan
@@ -260,4 +261,7 @@ def _check_save(
 def _entry(place: Place, entry: object) -> NewEntry:
     if not isinstance(entry, dict) or "kind" not in entry:
         raise InvalidInput(f'a journal entry is a dict with a text under "kind", not {entry!r}')
-    return NewEntry(check_id('an entry\'s "kind"', entry["kind"]), value_body(place.core, entry, "a journal entry"))
+    kind = check_id('an entry\'s "kind"', entry["kind"])
+    if kind == PRUNED:
+        raise InvalidInput(f'entries of the kind "{PRUNED}" stand for those that were removed; choose another kind')
+    return NewEntry(kind, value_body(place.core, entry, "a journal entry"))

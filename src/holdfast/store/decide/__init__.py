@@ -14,7 +14,7 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Guard, NewRun, Refused
 from holdfast.model.rows import RunRow
 from holdfast.model.status import READY, TERMINAL
-from holdfast.store.decide.checkpoints import add_checkpoints, append_entries, is_repeated
+from holdfast.store.decide.checkpoints import add_checkpoints, append_entries, is_repeated, positions_of
 from holdfast.store.decide.draft import Decision, Draft, Lease, Look
 from holdfast.store.decide.holding import merge_metadata, set_claim, set_status
 from holdfast.store.decide.inbox import deliver, pass_on, set_gates
@@ -31,14 +31,13 @@ def decide(row: RunRow | None, commit: Commit, now_us: int, lease: Lease, look: 
         found = _new_run(commit, commit.create, now_us, look)
         if isinstance(found, Refused):
             return found
-        draft = Draft(
-            found, True, commit, now_us=now_us, lease=lease, look=None, position=len(commit.entries), changes={}
-        )  # fmt: skip
+        position = positions_of(commit.entries)
+        draft = Draft(found, True, commit, now_us=now_us, lease=lease, look=None, position=position, changes={})
     else:
         refused = _guard(row, commit, lease)
         if refused is not None:
             return refused
-        position = row.position + len(commit.entries)
+        position = row.position + positions_of(commit.entries)
         draft = Draft(row, False, commit, now_us=now_us, lease=lease, look=look, position=position, changes={})
         if commit.checkpoints and commit.checkpoints[0].checkpoint_id and is_repeated(draft, commit):
             return draft

@@ -12,11 +12,18 @@ from holdfast.store.seal import sealed
 
 def append_entries(draft: Draft, entries: tuple[NewEntry, ...]) -> None:
     """Entries take the positions after the journal's last."""
-    draft.entries = [
-        draft.seal(EntryRow(position, new.kind, new.created_us or draft.now_us, draft.commit.commit_id, new.body))
-        for position, new in enumerate(entries, start=draft.run.position + 1)
-    ]
+    position, rows = draft.run.position + 1, []
+    for new in entries:
+        row = EntryRow(position, new.kind, new.created_us or draft.now_us, draft.commit.commit_id, new.body)
+        rows.append(draft.seal(row))
+        position += new.positions
+    draft.entries = rows
     draft.changes["position"] = draft.position
+
+
+def positions_of(entries: tuple[NewEntry, ...]) -> int:
+    """How many positions the entries take together."""
+    return sum([new.positions for new in entries]) if entries else 0
 
 
 def is_repeated(draft: Draft, commit: Commit) -> bool:

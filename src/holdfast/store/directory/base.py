@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from holdfast.clock import Clock
@@ -15,14 +15,15 @@ from holdfast.store.directory.changes import Renderer
 from holdfast.store.directory.disk import Disk
 from holdfast.store.directory.files import Files, SystemFiles, translating
 from holdfast.store.directory.lock import EVERYTHING, DirectoryLock
-from holdfast.store.directory.names import COUNTER, FAMILIES, LOCK, MARK, UNFINISHED
+from holdfast.store.directory.names import COUNTER, FAMILIES, LOCK, MARK, OWNERS, UNFINISHED
 from holdfast.store.directory.tree import Family, Tree
+from holdfast.store.owners import Owners
 from holdfast.store.port import StorePort
 from holdfast.store.room import Room
 
 FORMAT: Final = "holdfast directory"
 VERSION: Final = 1
-_OURS: Final = frozenset({LOCK, UNFINISHED, FAMILIES, COUNTER, MARK})
+_OURS: Final = frozenset({LOCK, UNFINISHED, FAMILIES, COUNTER, MARK, OWNERS})
 
 
 class DirectoryBase(StorePort):
@@ -46,6 +47,7 @@ class DirectoryBase(StorePort):
         self._room = Room(os.path.join(self.path, LOCK), reserve_bytes) if reserve_bytes else None
         self._disk = Disk(self._files, self.path)
         self._tree = Tree(self._disk)
+        self._owners = Owners(os.path.join(os.path.realpath(self.path), OWNERS))
         self._closed = False
         with translating(f"opening {self.path}"):
             self._make_root()
@@ -69,8 +71,20 @@ class DirectoryBase(StorePort):
         """Another thread of the parent may have been in the middle of changing what is remembered."""
         self._tree = Tree(self._disk)
 
+    def announce(self, owner: str) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.url} was closed")
+        self._owners.announce(owner)
+
+    def is_gone(self, owner: str) -> bool:
+        return self._owners.is_gone(owner)
+
+    def bury(self, holding: Collection[str]) -> None:
+        self._owners.bury(holding)
+
     def close(self) -> None:
         self._closed = True
+        self._owners.close()
         self._lock.close()
 
     # --- opening -----------------------------------------------------------------------------------------------------

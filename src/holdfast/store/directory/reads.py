@@ -68,6 +68,11 @@ class DirectoryReads(DirectoryBase):
             folded = self._at(run)
             return _cut([entry for entry in (folded.entries if folded else ()) if entry.position > after], limit)
 
+    def entry_at(self, run: int, position: int) -> EntryRow | None:
+        with self._inside():
+            folded = self._at(run)
+            return folded.entry_at(position) if folded else None
+
     def effects(self, run: int) -> list[EffectRow]:
         with self._inside():
             folded = self._at(run)
@@ -124,6 +129,10 @@ class DirectoryReads(DirectoryBase):
         with self._inside():
             lease = self._clock.lease_time
             return [r.row for r in self._sound() if r.row.owner and not is_live(r.row, lease)][:limit]
+
+    def held(self, limit: int, after: int = 0) -> list[RunRow]:
+        with self._inside():
+            return _cut([r.row for r in self._sound() if r.row.run > after and r.row.owner], limit)
 
     def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
         with self._inside():

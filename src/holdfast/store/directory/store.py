@@ -5,6 +5,7 @@
       lock                               see lock.py
       last-run.json                      the last number given to a run
       tmp/                               what is being written
+      owners/                            signs of life, see holdfast/store/owners.py
       families/
         00000001-order-4711/             a run and its forks
           order-4711-….journal           all that happened to a run, one line for each commit
@@ -38,6 +39,7 @@ from holdfast.store.directory.runfile import RunFile
 from holdfast.store.directory.tree import Family
 from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
 from holdfast.store.port import Choose, Mark, Seen, Swept
+from holdfast.store.pruning import ChooseEntries
 from holdfast.store.seal import check_run, next_epoch
 
 
@@ -206,6 +208,22 @@ class DirectoryStore(DirectoryReads):
                     file.append(Change(folded.row, pruned=[row.number for row in gone]), self._renderer)
                 self._compact(family, file)
             return gone
+
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        with self._inside("nothing was pruned"):
+            file = self._tree.find(run_id)
+            if file is None:
+                return None
+            folded = file.checked()
+            check_run(folded.row)
+            change, removed = folded.without_entries(choose, self._clock.now_us())
+            if change is not None:
+                family = self._tree.family(folded.row.family)
+                assert family is not None
+                with self._changing(family):
+                    file.append(change, self._renderer)
+                self._compact(family, file)
+            return removed
 
     def _compact(self, family: Family, file: RunFile) -> None:
         """Write the file anew without what was pruned. If there is no room for that, it only stays longer."""

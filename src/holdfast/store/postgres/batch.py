@@ -15,7 +15,7 @@ from holdfast.model.commit import Commit
 from holdfast.model.rows import RunRow
 from holdfast.store.decide import Decision
 from holdfast.store.postgres.arrays import Column, Texts, columns_of
-from holdfast.store.sql.rows import key_of
+from holdfast.store.sql.rows import entry_columns, key_of
 
 _RUN: Final = "itibttbbiiiiitiiiiiiitbitiibi"
 _CHECKPOINT: Final = "iittotititbibi"
@@ -68,11 +68,6 @@ def checkpoint_columns(run: int, c: Any) -> tuple[Any, ...]:
         key_of(run, c.number), run, c.lane, c.checkpoint_id, c.named, c.parent_id, c.step, c.next_node, c.covers,
         c.status, c.metadata, c.created_us, c.root, c.seal,
     )  # fmt: skip
-
-
-def entry_columns(run: int, e: Any) -> tuple[Any, ...]:
-    """A journal entry as columns."""
-    return key_of(run, e.position), e.kind, e.created_us, e.commit_id, e.body, e.seal
 
 
 class Batch:

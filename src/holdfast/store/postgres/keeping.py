@@ -1,26 +1,27 @@
 """Letting go, on PostgreSQL: prune, sweep, delete. Each is given a writer and is one transaction.
 
-All three can be done again without harm. If an earlier attempt may have been committed and what it was to remove is
+All of them can be done again without harm. If an earlier attempt may have been committed and what it was to remove is
 gone, its result counts.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.model import commit as why
-from holdfast.model.commit import Refused
-from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
+from holdfast.model.commit import Committed, Refused
+from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.store.decide import is_live
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.postgres.arrays import Bigints, Byteas, columns_of
 from holdfast.store.postgres.dialect import Statements
 from holdfast.store.postgres.look import first
 from holdfast.store.postgres.reads import roots_after
-from holdfast.store.postgres.transaction import Again, Before, Transaction
+from holdfast.store.postgres.transaction import Again, Before, Doubt, Transaction
 from holdfast.store.postgres.writer import Writer
+from holdfast.store.pruning import ChooseEntries, last_of, planned_pruning
 from holdfast.store.seal import check_run, next_epoch
-from holdfast.store.sql.rows import built, key_of, last_key
+from holdfast.store.sql.rows import built, entry_columns, key_of, last_key
 from holdfast.store.tags import read_metadata, tag
 
 _KEYED: Final = ("checkpoints", "entries", "effects", "attachments", "items", "messages")
@@ -46,6 +47,40 @@ def prune(writer: Writer, run_id: str, choose: Choose, before: Before) -> list[C
             if not any(checkpoint.number in rows for checkpoint in earlier):
                 gone = [*earlier, *gone]
         return transaction.commit(lambda: gone)
+
+
+class EntriesPruned(NamedTuple):
+    """How many entries went, and how to recognise that they did."""
+
+    entries: int
+    doubt: Doubt | None = None
+
+
+def prune_entries(writer: Writer, run_id: str, choose: ChooseEntries, before: Before) -> EntriesPruned | None:
+    """Remove the journal entries that `choose` picks."""
+    transaction = writer.begin([run_id])
+    with transaction.rolled_back_on_error():
+        earlier: EntriesPruned | None = before.result
+        if earlier is not None and earlier.doubt is not None and transaction.is_there(run_id, earlier.doubt):
+            return transaction.commit(lambda: earlier)
+        row = transaction.rows.get(run_id)
+        if row is None:
+            return transaction.commit(lambda: None)
+        check_run(row)
+        start, end = key_of(row.run, 0), last_key(row.run)
+        checkpoints = [built(CheckpointRow, c) for c in transaction.execute("checkpoints_after", start, end, None)]
+        pruned = [built(EntryRow, e) for e in transaction.execute("entries_pruned", start, end)]
+        plan = planned_pruning(row, choose(row, checkpoints), pruned, transaction.now_us())
+        if plan is None:
+            return transaction.commit(lambda: EntriesPruned(0))
+        places = [(key_of(row.run, e.position - 1), key_of(row.run, last_of(e))) for e in plan.rows]
+        plan.check(transaction.send([("delete_entries", place) for place in places]))
+        rows = columns_of("itibbi", [entry_columns(row.run, e) for e in plan.rows])
+        transaction.send([("insert_entries", rows)])
+        transaction.update_run(plan.run)
+        writer.forget([run_id])
+        doubt = Doubt(plan.run.commit_id, row.commit_id, row.incarnation, Committed(plan.run))
+        return transaction.commit(lambda: EntriesPruned(plan.entries, doubt))
 
 
 def sweep(

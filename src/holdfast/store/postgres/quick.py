@@ -17,9 +17,10 @@ from holdfast.model.commit import Commit, Committed, Refused
 from holdfast.model.rows import RunRow
 from holdfast.store.decide import Decision, decide
 from holdfast.store.postgres.arrays import columns_of
-from holdfast.store.postgres.batch import checkpoint_columns, entry_columns
+from holdfast.store.postgres.batch import checkpoint_columns
 from holdfast.store.postgres.dialect import Statements
 from holdfast.store.postgres.look import Asked, Blind, no_lease
+from holdfast.store.sql.rows import entry_columns
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 

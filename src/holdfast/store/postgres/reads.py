@@ -84,6 +84,10 @@ class PostgresReads(StorePort):
         found = self._all("entries_after", key_of(run, after), last_key(run), _limit(limit))
         return [built(EntryRow, row) for row in found]
 
+    def entry_at(self, run: int, position: int) -> EntryRow | None:
+        found = self._first("entry_at", key_of(run, 0), key_of(run, position))
+        return built(EntryRow, found) if found else None
+
     def effects(self, run: int) -> list[EffectRow]:
         return [built(EffectRow, row) for row in self._all("effects", key_of(run, 0), last_key(run))]
 
@@ -126,6 +130,9 @@ class PostgresReads(StorePort):
         else:
             found = self._all("runs_held_now", _limit(limit))
         return [built(RunRow, row) for row in found]
+
+    def held(self, limit: int, after: int = 0) -> list[RunRow]:
+        return [built(RunRow, row) for row in self._all("runs_held_after", after, _limit(limit))]
 
     def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
         found = self._all("items_after", key_of(run, after), last_key(run), _limit(limit))

@@ -33,6 +33,7 @@ from holdfast.store.postgres.reads import PostgresReads
 from holdfast.store.postgres.settings import read_url
 from holdfast.store.postgres.transaction import Before, Names, Time
 from holdfast.store.postgres.writer import Writer
+from holdfast.store.pruning import ChooseEntries
 
 Result = TypeVar("Result")
 
@@ -93,6 +94,10 @@ class PostgresStore(PostgresReads):
 
     def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
         return self._change(lambda writer, before: keeping.prune(writer, run_id, choose, before))
+
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        done = self._change(lambda writer, before: keeping.prune_entries(writer, run_id, choose, before))
+        return done.entries if done is not None else None
 
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
         left, chunks, size = set(dead), 0, 0

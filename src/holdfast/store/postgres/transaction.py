@@ -203,6 +203,10 @@ class Transaction:
         """Write a run's row that is locked by this transaction."""
         self._batch.update_run(row)
 
+    def now_us(self) -> int:
+        """The date of what is written."""
+        return self._time.now_us()
+
     def execute(self, name: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """Execute one statement of the transaction and wait for its rows."""
         done = self._link.execute(self._sql[name], bindings, binary=True)
@@ -216,11 +220,11 @@ class Transaction:
         self.rows.update(new)
         return list(new)
 
-    def send(self, statements: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
-        """Execute several statements in one go."""
+    def send(self, statements: Iterable[tuple[str, tuple[Any, ...]]]) -> int:
+        """Execute several statements in one go; how many rows they changed."""
         with self._link.in_one_go():
-            for name, bindings in statements:
-                self._link.execute(self._sql[name], bindings)
+            sent = [self._link.execute(self._sql[name], bindings) for name, bindings in statements]
+        return sum(cursor.rowcount for cursor in sent)
 
     def _flush(self) -> None:
         """Write what is gathered, and do not commit yet."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.limits import NUMBER_MAX
-from holdfast.model.rows import RunRow
+from holdfast.model.rows import EntryRow, RunRow
 
 R = TypeVar("R")
 
@@ -26,3 +26,8 @@ def last_key(run: int) -> int:
 def built(kind: Callable[..., R], columns: Any) -> R:
     """A row of its columns, which stand in the order of its fields."""
     return kind(*columns)
+
+
+def entry_columns(run: int, e: EntryRow) -> tuple[int, str, int, bytes, bytes, int]:
+    """A journal entry as columns."""
+    return key_of(run, e.position), e.kind, e.created_us, e.commit_id, e.body, e.seal

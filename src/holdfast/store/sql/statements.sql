@@ -66,6 +66,10 @@ ORDER BY ready_us, run LIMIT ?;
 -- name: runs_held
 SELECT <run> FROM runs WHERE owner <> '' AND (lease_us <= ? OR boot <> ?) ORDER BY lease_us LIMIT ?;
 
+-- Held runs are few among many: found by their own index, and only then ordered.
+-- name: runs_held_after
+SELECT <run> FROM runs WHERE owner <> '' AND +run > ? ORDER BY +run LIMIT ?;
+
 -- name: delete_run
 DELETE FROM runs WHERE run = ?;
 
@@ -140,6 +144,12 @@ INSERT INTO entries (key, kind, created_us, commit_id, body, seal) VALUES (?, ?,
 
 -- name: entries_after
 SELECT <entry> FROM entries WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
+
+-- name: entry_at
+SELECT <entry> FROM entries WHERE key > ? AND key <= ? ORDER BY key DESC LIMIT 1;
+
+-- name: entries_pruned
+SELECT <entry> FROM entries WHERE key > ? AND key <= ? AND kind = 'pruned' ORDER BY key;
 
 -- name: delete_entries
 DELETE FROM entries WHERE key > ? AND key <= ?;

@@ -77,6 +77,10 @@ class SqliteReads(StorePort):
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         return [built(EntryRow, row) for row in self._all("entries_after", key_of(run, after), last_key(run), limit)]
 
+    def entry_at(self, run: int, position: int) -> EntryRow | None:
+        found = self._first("entry_at", key_of(run, 0), key_of(run, position))
+        return built(EntryRow, found) if found else None
+
     def effects(self, run: int) -> list[EffectRow]:
         return [effect_row(row) for row in self._all("effects", key_of(run, 0), last_key(run))]
 
@@ -116,6 +120,9 @@ class SqliteReads(StorePort):
     def expired_claims(self, limit: int) -> list[RunRow]:
         lease = self._clock.lease_time()
         return [built(RunRow, row) for row in self._all("runs_held", lease.us, lease.boot, limit)]
+
+    def held(self, limit: int, after: int = 0) -> list[RunRow]:
+        return [built(RunRow, row) for row in self._all("runs_held_after", after, limit)]
 
     def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
         return [item_row(row) for row in self._all("items_after", key_of(run, after), last_key(run), limit)]

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, TypeVar
 
 import apsw
@@ -22,12 +22,14 @@ from holdfast.errors import HoldfastError, StorageFailed, StoreClosed
 from holdfast.forking import watch_restless
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
-from holdfast.model.rows import CheckpointRow, RunRow
+from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
 from holdfast.store.decide import is_live
+from holdfast.store.owners import Owners
 from holdfast.store.port import Choose, Mark, Seen, Swept
+from holdfast.store.pruning import ChooseEntries, last_of, planned_pruning
 from holdfast.store.room import Room
 from holdfast.store.seal import check_run, next_epoch
-from holdfast.store.sql.rows import built, key_of, last_key
+from holdfast.store.sql.rows import built, entry_columns, key_of, last_key
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import Opener, transaction
 from holdfast.store.sqlite.reads import SqliteReads, family_rows, roots_after
@@ -56,6 +58,7 @@ class SqliteStore(SqliteReads):
         self._clock = clock
         self._room = Room(self.path, reserve_bytes) if reserve_bytes else None
         self._opener = Opener(self.path, timeout_s, vfs)
+        self._owners = Owners(os.path.realpath(self.path) + "-owners")
         self._closed = ""
         self._at_rest = self._locked = True
         self._reset()
@@ -158,6 +161,30 @@ class SqliteStore(SqliteReads):
                 execute(sql["delete_checkpoint"], (key_of(row.run, c.number),))
                 execute(sql["delete_attachments_of_checkpoint"], (row.run, c.lane, c.checkpoint_id))
             return gone
+
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        with self._changing() as writer:
+            row = writer.read(run_id)
+            if row is None:
+                return None
+            execute, sql = writer.connection.execute, statements()
+            first, last = key_of(row.run, 0), last_key(row.run)
+            checkpoints = execute(sql["checkpoints_after"], (first, last, -1)).fetchall()
+            ranges = choose(row, [checkpoint_row(c) for c in checkpoints])
+            pruned = [built(EntryRow, e) for e in execute(sql["entries_pruned"], (first, last)).fetchall()]
+            plan = planned_pruning(row, ranges, pruned, self._clock.now_us())
+            if plan is None:
+                return 0
+            found = 0
+            for entry in plan.rows:
+                execute(sql["delete_entries"], (key_of(row.run, entry.position - 1), key_of(row.run, last_of(entry))))
+                found += writer.connection.changes()
+            plan.check(found)
+            for e in plan.rows:
+                execute(sql["insert_entry"], entry_columns(row.run, e))
+            writer.update_run(row, plan.run)
+            writer.forget()
+            return plan.entries
 
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
         left, chunks, size = set(dead), 0, 0
@@ -304,7 +331,19 @@ class SqliteStore(SqliteReads):
                     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     connection.close(True)
 
+    def announce(self, owner: str) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.url} {self._closed}")
+        self._owners.announce(owner)
+
+    def is_gone(self, owner: str) -> bool:
+        return self._owners.is_gone(owner)
+
+    def bury(self, holding: Collection[str]) -> None:
+        self._owners.bury(holding)
+
     def close(self) -> None:
+        self._owners.close()
         with self._lock:
             self._closed = self._closed or "was closed"
             self._drop_writer()

@@ -18,7 +18,7 @@ from holdfast.model.commit import Commit, Committed, Outcome, Refused
 from holdfast.model.rows import RunRow
 from holdfast.store.decide import Decision, decide
 from holdfast.store.seal import check_run
-from holdfast.store.sql.rows import built, key_of
+from holdfast.store.sql.rows import built, entry_columns, key_of
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import roll_back
 from holdfast.store.sqlite.look import SqliteLook
@@ -148,7 +148,7 @@ class Writer:
             )  # fmt: skip
             added += len(c.root)
         for e in made.entries:
-            execute(sql["insert_entry"], (key_of(run, e.position), e.kind, e.created_us, e.commit_id, e.body, e.seal))
+            execute(sql["insert_entry"], entry_columns(run, e))
         if made.created or made.new_tags:
             self._write_tags(made)
         return added + self._write_rest(made, commit)

@@ -9,8 +9,10 @@ from holdfast.testing.contract.inbox import InboxContract
 from holdfast.testing.contract.keeping import KeepingContract
 from holdfast.testing.contract.ledger import LedgerContract
 from holdfast.testing.contract.listing import ListingContract
+from holdfast.testing.contract.living import LivingContract
 from holdfast.testing.contract.loading import LoadingContract
 from holdfast.testing.contract.moving import MovingContract
+from holdfast.testing.contract.pruning import PruningContract
 from holdfast.testing.contract.recording import RecordingContract
 from holdfast.testing.contract.saving import SavingContract
 
@@ -21,7 +23,9 @@ class StoreContract(
     ListingContract,
     ClaimingContract,
     RecordingContract,
+    LivingContract,
     KeepingContract,
+    PruningContract,
     MovingContract,
     InboxContract,
     LedgerContract,

@@ -1,0 +1,190 @@
+"""Signs of life: who announced itself and still lives, told by the system's locks.
+
+Every owner has a file in a directory beside the data, named by 16 bytes of BLAKE3 over the owner's text, in hex; in it
+stands that text, for people. Whoever announces itself holds an flock on the file as long as its process lives. If the
+lock can be taken, the process has died; if there is no file, nothing is known.
+
+The lock belongs to the open file, which a forked child shares: the child closes its copy, and does not unlock, because
+that would end the parent's sign as well. Everything that opens such a file is done behind one lock, so that no fork
+comes in between and carries a file into a child that knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from blake3 import blake3
+
+from holdfast.errors import Conflict, StorageFailed
+from holdfast.forking import watch, watch_restless
+
+_PATIENCE_S: Final = 2.0
+"""How long somebody who only looks may be in the way of an announcement."""
+_REST_S: Final = 10.0
+_PAUSE_S: Final = 0.005
+
+
+class _Signs:
+    """The signs this process gives, for all its stores: handles and how many stores want them, by path."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.given: dict[str, tuple[int, int]] = {}
+        self._locked = False
+        watch_restless(self)
+
+    def before_fork(self) -> None:
+        self._locked = self.lock.acquire(timeout=_REST_S)
+
+    def after_fork_in_parent(self) -> None:
+        if self._locked:
+            self.lock.release()
+
+    def after_fork(self) -> None:
+        """The signs are the parent's: let go of them, without ending them."""
+        self.lock = threading.RLock()
+        given, self.given = self.given, {}
+        for handle, _ in given.values():
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+
+_signs = _Signs()
+
+
+class Owners:
+    """The owners that share one store; `directory` is made when the first of them announces itself."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._announced: set[str] = set()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """What the parent announced, the child did not."""
+        self._announced = set()
+
+    def announce(self, owner: str) -> None:
+        """Give the sign. Raises Conflict if another living process gives it already."""
+        path, until = self._path(owner), time.monotonic() + _PATIENCE_S
+        while True:
+            with _signs.lock, self._translated():
+                if path in self._announced:
+                    return
+                handle, stores = _signs.given.get(path) or (self._taken(path, owner), 0)
+                if handle is not None:
+                    _signs.given[path] = (handle, stores + 1)
+                    self._announced.add(path)
+                    return
+            if time.monotonic() > until:
+                raise Conflict(f"another living process announced itself as {owner!r}; each needs a name of its own")
+            time.sleep(_PAUSE_S)
+
+    def is_gone(self, owner: str) -> bool:
+        """Whether the file is there and nobody holds its lock."""
+        path = self._path(owner)
+        with _signs.lock, contextlib.suppress(OSError):  # what cannot be looked at is not known
+            while path not in _signs.given:
+                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    if not _lock(handle, fcntl.LOCK_SH):
+                        return False
+                    if _is_at(handle, path):
+                        return True
+                finally:
+                    os.close(handle)
+        return False
+
+    def bury(self, holding: Collection[str]) -> None:
+        """Remove the files of all who are gone, except of those who still are `holding` something."""
+        kept = {self._path(owner) for owner in holding}
+        with _signs.lock:
+            try:
+                names = os.listdir(self._directory)
+            except OSError:
+                return
+            for path in (os.path.join(self._directory, name) for name in names):
+                if path not in kept and path not in _signs.given:
+                    with contextlib.suppress(OSError):  # the next may do it
+                        self._bury(path)
+
+    def _bury(self, path: str) -> None:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if _lock(handle, fcntl.LOCK_EX) and _is_at(handle, path):
+                os.unlink(path)
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        """End the signs that were given for this store, and leave nothing behind."""
+        with _signs.lock:
+            announced, self._announced = self._announced, set()
+            for path in announced:
+                handle, stores = _signs.given.pop(path)
+                if stores > 1:
+                    _signs.given[path] = (handle, stores - 1)
+                    continue
+                with contextlib.suppress(OSError):
+                    if _is_at(handle, path):
+                        os.unlink(path)  # while the lock is held: nobody may take it for the file of a dead process
+                os.close(handle)
+            if announced:
+                with contextlib.suppress(OSError):  # others are in it
+                    os.rmdir(self._directory)
+
+    def _taken(self, path: str, owner: str) -> int | None:
+        """A handle that holds the lock of the file at `path`; None if somebody else holds it."""
+        while True:
+            try:
+                handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:  # it is the first, or the last has just removed the directory
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self._directory, 0o700)
+                continue
+            try:
+                if not _lock(handle, fcntl.LOCK_EX):
+                    os.close(handle)
+                    return None
+                if _is_at(handle, path):
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, owner.encode(errors="replace") + b"\n", 0)
+                    return handle
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)  # it was removed before its lock was taken: whoever looks finds another, or none
+
+    def _path(self, owner: str) -> str:
+        return os.path.join(self._directory, blake3(owner.encode(errors="surrogatepass")).hexdigest(16))
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageFailed(f"{self._directory}: a sign of life cannot be given there ({error})") from error
+
+
+def _lock(handle: int, kind: int) -> bool:
+    """Take the lock of an open file; False if somebody has it."""
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(handle: int, path: str) -> bool:
+    """Whether the open file is the one that has this name."""
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(handle), there)

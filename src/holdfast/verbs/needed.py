@@ -1,0 +1,90 @@
+"""What a checkpoint needs beside itself, as whoever saved it tells in its metadata, and what may go for all they tell.
+
+    metadata["holdfast"] = {"spans": [[first, last], …], "needs": [checkpoint id, …]}
+
+`spans` are the journal entries, at or below what the checkpoint covers, without which nobody can go on from it; `needs`
+are other checkpoints of the run. Entries behind what it covers are always needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.errors import DamagedData
+from holdfast.model.rows import CheckpointRow
+from holdfast.verbs.values import metadata_dict
+
+_KEY: Final = "holdfast"
+
+
+class Needed(NamedTuple):
+    """What a checkpoint tells."""
+
+    spans: list[tuple[int, int]] | None = None
+    """None: it tells nothing of the journal, or nothing that can be understood."""
+    needs: frozenset[str] = frozenset()
+    told: bool = False
+    """Whether it tells anything at all."""
+
+
+_NOTHING: Final = Needed()
+
+
+def needed(row: CheckpointRow) -> Needed:
+    """What the checkpoint tells. What cannot be understood of it counts as not told."""
+    if _KEY.encode() not in row.metadata:
+        return _NOTHING
+    try:
+        told: Any = metadata_dict(row.metadata, "").get(_KEY)
+    except (DamagedData, ValueError):
+        return Needed(told=True)
+    if told is None:
+        return _NOTHING
+    parts = told if isinstance(told, dict) else {}
+    spans = _understood(parts.get("spans"), list[tuple[int, int]])
+    return Needed(spans, frozenset(_understood(parts.get("needs"), list[str]) or ()), told=True)
+
+
+def _understood(value: object, kind: Any) -> Any:
+    """The value, if it is of this kind, else None."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def with_needed(kept: set[int], checkpoints: list[CheckpointRow]) -> set[int]:
+    """The numbers of these checkpoints and of all they need, and those need, and so on."""
+    by_id: dict[str, list[CheckpointRow]] = {}
+    for row in checkpoints:
+        by_id.setdefault(row.checkpoint_id, []).append(row)
+    found, new = set(kept), [row for row in checkpoints if row.number in kept]
+    while new:
+        names = {name for row in new for name in needed(row).needs}
+        new = [row for name in names for row in by_id.get(name, ()) if row.number not in found]
+        found.update(row.number for row in new)
+    return found
+
+
+def unneeded_entries(checkpoints: Iterable[CheckpointRow]) -> list[tuple[int, int]]:
+    """The ranges of positions that none of these checkpoints, oldest first, needs; none if they do not tell.
+
+    That is as far as the oldest of the default lane covers, without what lies in anybody's spans, and without position
+    1, where a run's beginning stands.
+    """
+    rows = list(checkpoints)
+    default = [row for row in rows if not row.lane]
+    told = [needed(row) for row in rows]
+    if not default or needed(default[0]).spans is None or any(each.told and each.spans is None for each in told):
+        return []
+    # A newer one may cover less, and whoever goes on from it needs what comes behind that.
+    end = min(row.covers for row in default)
+    ranges, free = [], 2
+    for first, last in sorted(span for each in told for span in each.spans or ()):
+        if first > free:
+            ranges.append((free, min(first - 1, end)))
+        free = max(free, last + 1)
+    return [(a, b) for a, b in [*ranges, (free, end)] if a <= b]
