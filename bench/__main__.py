@@ -17,7 +17,7 @@ from tests.postgres.server import Server
 
 from bench import imports, syncs, trips
 from bench.facts import facts, is_disk
-from bench.plans import GROUPS, PLANS, POSTGRES, quick
+from bench.plans import GROUPS, NEED_POSTGRES, PLANS, quick
 from bench.plot import draw
 from bench.results import Result
 from bench.rounds import Stage
@@ -104,7 +104,7 @@ def take_imports(given: argparse.Namespace, report: Report) -> None:
 @contextlib.contextmanager
 def server(given: argparse.Namespace) -> Iterator[None]:
     """A PostgreSQL with its own defaults, if any workload needs one."""
-    if not set(given.only) & POSTGRES.keys():
+    if not set(given.only) & NEED_POSTGRES:
         yield
         return
     made = Server()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 _SYSTEMS: Final = "bench.systems"
 
@@ -42,12 +42,21 @@ class Plan:
     """Whether it lies in memory, to show what it costs beside the disk."""
     options: Mapping[str, Any] = field(default_factory=dict)
     turns: int = 0
-    """How long the conversation is, if it was written before."""
+    """How long the conversation is, or the journal, if it was written before."""
+    table: Literal["speed", "turns", "times", "parts"] = "speed"
+    """How its numbers are shown: as speeds, as a growing conversation, or each as times or as part of the floor's."""
+    noun: str = "save"
+    shown: tuple[str, ...] = ()
+    """The numbers in a table of times or parts, if they are not one for each kind."""
 
     @property
     def total(self) -> int:
         """How many turns or operations a database gets to see in a round."""
         return self.turns or self.passes * max(self.kinds.values())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.shown or tuple(self.kinds)
 
     @property
     def floor(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from bench import engine_plans
 from bench.plan import Plan, entry, per_kind, per_operation, per_turn
 
 _SAVE: Final = (
@@ -58,6 +59,7 @@ SQLITE: Final = {
             20,
             per_turn,
             fresh=True,
+            table="turns",
         ),
         Plan(
             "turns_edit",
@@ -67,6 +69,7 @@ SQLITE: Final = {
             4,
             per_turn,
             fresh=True,
+            table="turns",
             options={"start": 1000, "edit": True},
         ),
         Plan(
@@ -77,6 +80,7 @@ SQLITE: Final = {
             4,
             per_turn,
             fresh=True,
+            table="turns",
             options={"blob": True},
         ),
         Plan(
@@ -87,6 +91,7 @@ SQLITE: Final = {
             1,
             per_kind,
             turns=1000,
+            table="times",
         ),
         Plan("concurrent", "64 threads or 64 asyncio tasks saving 64 runs", _CONCURRENT, {"": 1280}, 3, per_operation),
     )
@@ -131,12 +136,16 @@ POSTGRES: Final = {
             20,
             per_turn,
             fresh=True,
+            table="turns",
         ),
         Plan("pg_concurrent", "PostgreSQL: 64 tasks saving 64 runs", _PG_CONCURRENT, {"": 1280}, 3, per_operation),
         Plan("pg_claims", "PostgreSQL: 4 processes empty a queue", _PG_CLAIMS, {"": 500}, 3, per_operation),
     )
 }
-PLANS: Final = {**SQLITE, **POSTGRES}
+ENGINE: Final = {plan.name: plan for plan in engine_plans.SQLITE}
+ENGINE_POSTGRES: Final = {plan.name: plan for plan in engine_plans.POSTGRES}
+PLANS: Final = {**SQLITE, **POSTGRES, **ENGINE, **ENGINE_POSTGRES}
+NEED_POSTGRES: Final = {*POSTGRES, *ENGINE_POSTGRES}
 
 GROUPS: Final = {
     "save": ("save",),
@@ -144,7 +153,7 @@ GROUPS: Final = {
     "turns": ("turns", "turns_edit", "turns_blob"),
     "load": ("load",),
     "concurrent": ("concurrent",),
-    **{name: (name,) for name in POSTGRES},
+    **{name: (name,) for name in (*POSTGRES, *ENGINE, *ENGINE_POSTGRES)},
 }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from bench.results import Result, Spread
 from bench.targets import judged, raw_bytes
@@ -40,12 +41,7 @@ def _median(found: Spread | None) -> str:
 
 def workload_table(result: Result) -> str:
     """The numbers of a workload, system by system, with what the plan has of them."""
-    if result.plan.name == "load":
-        shown = _load_table(result)
-    elif result.plan.fresh:
-        shown = _turns_table(result)
-    else:
-        shown = _speed_table(result)
+    shown = _TABLES[result.plan.table](result)
     lines = [f"## {result.plan.name}: {result.plan.title}", "", shown, ""]
     lines += [f"{name} could not run: {reason}" for name, reason in result.failures.items()]
     counted = max((len(found) for found in result.rounds.values()), default=0)
@@ -61,7 +57,8 @@ def _speed_table(result: Result) -> str:
     floors = [
         entry.name for entry in result.plan.entries if entry.name.startswith("floor") and entry.name in result.rounds
     ]
-    header = ["system", "us per save", "saves per s", *(f"of {floor}" for floor in floors)]
+    noun = result.plan.noun
+    header = ["system", f"us per {noun}", f"{noun}s per s", *(f"of {floor}" for floor in floors)]
     rows = []
     for name in result.rounds:
         parts = [_spread(result.part(name, floor)) for floor in floors]
@@ -99,18 +96,34 @@ def _turns_table(result: Result) -> str:
     return table(header, rows)
 
 
-def _load_table(result: Result) -> str:
-    kinds = [f"{kind}_us" for kind in result.plan.kinds]
+def _times_table(result: Result) -> str:
+    return _column_table(result, "x floor", lambda name, us: result.times(name, us, result.plan.floor))
+
+
+def _parts_table(result: Result) -> str:
+    return _column_table(result, "of the floor's speed", lambda name, us: result.part(name, result.plan.floor, us))
+
+
+def _column_table(result: Result, what: str, compared: Callable[[str, str], Spread | None]) -> str:
     header = ["system"]
-    for kind in result.plan.kinds:
-        header += [f"{kind} us", "x floor"]
+    for column in result.plan.columns:
+        header += [f"{column} us", what]
     rows = []
     for name in result.rounds:
         row = [name]
-        for kind in kinds:
-            row += [_median(result.spread(name, kind)), _spread(result.times(name, kind, result.plan.floor))]
+        for column in result.plan.columns:
+            us = f"{column}_us"
+            row += [_median(result.spread(name, us)), _spread(compared(name, us))]
         rows.append(row)
     return table(header, rows)
+
+
+_TABLES: Final[dict[str, Callable[[Result], str]]] = {
+    "speed": _speed_table,
+    "turns": _turns_table,
+    "times": _times_table,
+    "parts": _parts_table,
+}
 
 
 def target_table(results: Mapping[str, Result]) -> str:

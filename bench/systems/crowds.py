@@ -33,8 +33,12 @@ class Crowd:
         each = max(1, count // CROWD)
         work = [states_for(member, self.saved, each) for member in range(CROWD)]
         self.saved += each
-        seconds = self.together(work)
-        return [seconds / (each * CROWD)] * (each * CROWD)
+        return self.shared(work)
+
+    def shared(self, work: list[list[State]]) -> list[float]:
+        """Do the work; an equal part of the time for each save."""
+        saves = sum(map(len, work))
+        return [self.together(work) / saves] * saves
 
     def together(self, work: list[list[State]]) -> float:
         raise NotImplementedError

@@ -51,22 +51,27 @@ def workflow(name: str) -> None:
         done.put(timed(keep, values))
 
 
+def launch(directory: Path, url: str | None = None) -> None:
+    """DBOS on a new SQLite database, or on the one at `url`."""
+    settings: dict[str, Any] = {} if url else {"connect_args": {"factory": Connection}}
+    url = url or f"sqlite:///{directory / 'dbos.sqlite'}"
+    DBOS(
+        config={
+            "name": "bench",
+            "system_database_url": url,
+            "db_engine_kwargs": settings,
+            "log_level": "CRITICAL",
+            "enable_otlp": False,
+        }
+    )
+    DBOS.launch()
+
+
 class Running:
     """DBOS, launched on a new database, and its workflows."""
 
     def __init__(self, directory: Path, names: list[str], url: str | None = None) -> None:
-        settings: dict[str, Any] = {} if url else {"connect_args": {"factory": Connection}}
-        url = url or f"sqlite:///{directory / 'dbos.sqlite'}"
-        DBOS(
-            config={
-                "name": "bench",
-                "system_database_url": url,
-                "db_engine_kwargs": settings,
-                "log_level": "CRITICAL",
-                "enable_otlp": False,
-            }
-        )
-        DBOS.launch()
+        launch(directory, url)
         _work.update({name: SimpleQueue() for name in names})
         self._handles = {name: DBOS.start_workflow(workflow, name) for name in names}
 

@@ -7,8 +7,6 @@ it is tried again (the caller says it is idempotent), or it fails.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,6 +21,7 @@ from holdfast.engine.results import typed_result
 from holdfast.engine.retry import ONCE, retry_of
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import Spec, again_later, await_turn, check_digest
+from holdfast.engine.tokens import takes_token
 from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, KeyReused, Unstorable
 from holdfast.ids import check_id
 
@@ -201,7 +200,15 @@ def _from_family(this: _Effect) -> Plan[Any]:
             "outcome", name=this.spec.name, digest=this.digest, key=this.key, result=line.result, how="reused",
             by=line.run_id,
         )  # fmt: skip
-        mark = Mark(this.key, "done", this.world.tool, this.world.target, False, line.result, {"digest": this.digest})
+        mark = Mark(
+            this.key,
+            "done",
+            this.world.tool,
+            this.world.target,
+            False,
+            line.result,
+            {"digest": this.digest, "reused": line.run_id},
+        )
         yield from exe.write(this.scope, [entry], marks=(mark,))
         return _told(this, entry)
     entry = this.entry("intent", name=this.spec.name, digest=this.digest, key=this.key, of=line.run_id)
@@ -223,7 +230,7 @@ def _perform(this: _Effect, attempt: int) -> Plan[Any]:
     exe, spec = this.exe, this.spec
     retry = retry_of(spec.retry, ONCE)
     kwargs = spec.kwargs
-    if _takes_token(spec.fn):
+    if takes_token(spec.fn):
         kwargs = {**kwargs, "idempotency_key": exe.codec.effect_token(exe.incarnation, this.key, exe.line.epoch)}
     while True:
         command = Call(spec.fn, spec.args, kwargs, spec.timeout_s, world=True)
@@ -324,12 +331,3 @@ def _ask_outcome(this: _Effect, attempt: int, why: str) -> Plan[Any]:
         return (yield from _fail_in_doubt(this, attempt, f"{by} decided that it counts as failed", by))
     yield from _intend_again(this)
     return (yield from _perform(this, attempt))
-
-
-@functools.lru_cache(maxsize=4096)
-def _takes_token(fn: Callable[..., Any]) -> bool:
-    """Whether the function has a parameter named idempotency_key."""
-    try:
-        return "idempotency_key" in inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        return False

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NotFinished
 from holdfast.model.gates import GateInfo
+from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunInfo, RunList
-from holdfast.runtime import outside
-from holdfast.runtime.app import again, claim_known, started
+from holdfast.runtime import branching, outside, rollback
+from holdfast.runtime.app import Effects, again, claim_known, started
 from holdfast.runtime.handle import look, next_look_s
 from holdfast.runtime.starting import Claimed, Move
 from holdfast.verbs.shown import run_info
@@ -69,7 +70,7 @@ class AsyncApp:
         self._store = app.store
         self._driver = app._core.awaiting
 
-    async def _advance(self, claimed: Claimed | None) -> None:
+    async def _advance(self, claimed: Claimed | None, *, once: bool = False) -> None:
         """Move the run on until it waits or ends, then those it woke."""
         todo: list[Claimed | str] = [claimed] if claimed is not None else []
         while todo:
@@ -79,7 +80,8 @@ class AsyncApp:
                 if taken is None:
                     continue
                 this = taken
-            todo += again(await self._driver.move(Move(this)))
+            moved = await self._driver.move(Move(this))
+            todo += [] if once and moved.error is None else again(moved)
 
     async def start(
         self,
@@ -135,6 +137,29 @@ class AsyncApp:
         _, claimed = await self._driver.run(outside.resume(self._core, run_id, here=here))
         await self._advance(claimed)
         return AsyncHandle(self, run_id)
+
+    async def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:
+        """What a rollback would do; see `App.rollback_plan`."""
+        return await self._driver.run(rollback.planned(self._core, run_id, to))
+
+    async def rollback(
+        self, run_id: str, to: int | str | None = None, *, by: str | None = None, force: bool = False,
+        here: bool = True,
+    ) -> AsyncHandle:  # fmt: skip
+        """Take a run back; see `App.rollback`."""
+        _, claimed = await self._driver.run(rollback.rolled_back(self._core, run_id, to, by, force=force))
+        await self._advance(claimed, once=not here)
+        return AsyncHandle(self, run_id)
+
+    async def fork(
+        self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
+        effects: Effects = "reuse", here: bool = True,
+    ) -> AsyncHandle:  # fmt: skip
+        """Start a new run from where another stood; see `App.fork`."""
+        name = await self._driver.run(branching.forked(self._core, run_id, new_run_id, at, step, effects))
+        if here:
+            await self._advance(await self._driver.run(claim_known(self._core, name)))
+        return AsyncHandle(self, name)
 
     async def gates(
         self, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000

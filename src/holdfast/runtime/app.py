@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from holdfast import forking
 from holdfast.errors import InvalidInput
 from holdfast.model.gates import GateInfo
+from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunList
 from holdfast.opening import open as open_store
-from holdfast.runtime import outside
+from holdfast.runtime import branching, outside, rollback
 from holdfast.runtime.blocking import BlockingDriver
 from holdfast.runtime.core import LEASE_S, AppCore
 from holdfast.runtime.handle import Handle
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+Effects = Literal["reuse", "perform", "ask"]
 
 
 class App:
@@ -136,7 +138,7 @@ class App:
         forbid_in_loop(name)
         return self._driver.run(plan)
 
-    def _advance(self, claimed: Claimed | None) -> None:
+    def _advance(self, claimed: Claimed | None, *, once: bool = False) -> None:
         """Move the run on until it waits or ends, then those it woke."""
         todo: list[Claimed | str] = [claimed] if claimed is not None else []
         while todo:
@@ -147,7 +149,7 @@ class App:
                     continue
                 this = taken
             moved: Moved = self._driver.move(Move(this))
-            todo += again(moved)
+            todo += [] if once and moved.error is None else again(moved)
 
     def start(
         self,
@@ -238,6 +240,49 @@ class App:
         _, claimed = self._run("resume", outside.resume(self._core, run_id, here=here))
         self._advance(claimed)
         return Handle(self, run_id)
+
+    def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:
+        """What a rollback would do: which effects are undone, which cannot be, what is taken back.
+
+        Example:
+            app.rollback_plan("order-17", to=1).undo
+        """
+        return self._run("rollback_plan", rollback.planned(self._core, run_id, to))
+
+    def rollback(
+        self, run_id: str, to: int | str | None = None, *, by: str | None = None, force: bool = False,
+        here: bool = True,
+    ) -> Handle:  # fmt: skip
+        """Take a run back: to a journal position, a checkpoint's id, or just before the step of that name.
+
+        Effects done since are undone in reverse by their `undo` functions, each recorded, so a crash in the middle is
+        taken up where it was. What cannot be undone stops it with RollbackRefused before anything is done, unless
+        `force=True` leaves it as it is. Then the run goes on from there; what it does anew has new idempotency keys.
+        Without `to` a rollback that was begun and stopped is taken up again.
+
+        Example:
+            app.rollback("order-17", to=1)
+        """
+        _, claimed = self._run("rollback", rollback.rolled_back(self._core, run_id, to, by, force=force))
+        self._advance(claimed, once=not here)
+        return Handle(self, run_id)
+
+    def fork(
+        self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
+        effects: Effects = "reuse", here: bool = True,
+    ) -> Handle:  # fmt: skip
+        """Start a new run from where another stood: at a position, checkpoint id or step's name, or its end.
+
+        The fork neither repeats nor undoes. If it comes to an effect its family has performed since, it takes that
+        outcome ("reuse"), asks a person ("ask"), or performs it anew ("perform").
+
+        Example:
+            app.fork("order-17", "order-17b", at=1)
+        """
+        name = self._run("fork", branching.forked(self._core, run_id, new_run_id, at, step, effects))
+        if here:
+            self._advance(self._driver.run(claim_known(self._core, name)))
+        return Handle(self, name)
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from holdfast.clock import US
 from holdfast.engine import commands as c
 from holdfast.engine.execution import Execution
+from holdfast.engine.goingback import ReadLedger
 from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageError
 from holdfast.model import commit as why
 from holdfast.model.commit import (
@@ -27,8 +28,9 @@ from holdfast.model.commit import (
     Timer,
 )
 from holdfast.model.rows import ChunkRow, EffectRow, RunRow
-from holdfast.runtime.reads import family_lines, inbox_items, state_of
+from holdfast.runtime.reads import RESUME, family_lines, inbox_items, state_of
 from holdfast.runtime.starting import run_child
+from holdfast.runtime.whole import ledger_lines
 from holdfast.state.encoder import Encoded, encode
 from holdfast.store.tags import write_metadata
 from holdfast.verbs.core import Place
@@ -49,13 +51,22 @@ class Carrier:
     """Carries out the commands of one execution."""
 
     def __init__(
-        self, app: AppCore, place: Place, row: RunRow, lease_s: float, taken_at: float, *, alone: bool = True
+        self,
+        app: AppCore,
+        place: Place,
+        row: RunRow,
+        lease_s: float,
+        taken_at: float,
+        *,
+        alone: bool = True,
+        force: bool = False,
     ) -> None:
         assert place.holder is not None
         self.app = app
         self.place = place
         self.row = row
         self.alone = alone
+        self.force = force
         self.taken_by = ""
         self.core = place.core
         self.lease_s = lease_s
@@ -73,6 +84,7 @@ class Carrier:
         self._read: dict[type, Callable[[Any], Callable[[], Any]]] = {
             c.ReadInbox: lambda command: lambda: inbox_items(self.core, self.row, command.after),
             c.ReadState: lambda command: lambda: state_of(self.core, self.row, command.checkpoint_id),
+            ReadLedger: lambda _: lambda: ledger_lines(self.core, self.row),
             c.ReadFamily: lambda command: lambda: family_lines(self.core, self.row, command.key),
         }
 
@@ -206,7 +218,7 @@ class Carrier:
         ), encoded  # fmt: skip
 
     def _checkpoint(self, snapshot: c.Snapshot, encoded: Encoded, status: str | None) -> NewCheckpoint:
-        metadata = {**(snapshot.metadata or {}), "holdfast": snapshot.resume}
+        metadata = {**(snapshot.metadata or {}), RESUME: snapshot.resume}
         return NewCheckpoint(
             "", encoded.root, covers=snapshot.covers, status=status or "running",
             metadata=write_metadata(metadata_pairs(metadata)),

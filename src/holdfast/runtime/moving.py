@@ -57,7 +57,7 @@ class Moved(NamedTuple):
 def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     """Move a run on."""
     row = claimed.row
-    carrier = Carrier(app, claimed.place, row, app.lease_s, claimed.taken_at, alone=claimed.alone)
+    carrier = Carrier(app, claimed.place, row, app.lease_s, claimed.taken_at, alone=claimed.alone, force=claimed.force)
     workflow = app.known(row.workflow)
     if workflow is None:
         yield from _put_back(carrier, READY)
@@ -100,7 +100,8 @@ def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None
     if exe.record.rollback:
         from holdfast.runtime.rollback import go_on  # rare
 
-        return (yield from go_on(carrier))
+        told: BaseException | None = yield from go_on(carrier)
+        return told
     result, error = None, None
     try:
         result = yield Invoke(workflow, carrier, tuple(started["args"]), started["kwargs"])

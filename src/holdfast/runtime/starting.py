@@ -44,6 +44,8 @@ class Claimed(NamedTuple):
     started: dict[str, Any] = {}  # noqa: RUF012 - read only
     alone: bool = True
     """Nobody in this process waits for it to end."""
+    force: bool = False
+    """A rollback goes on although an undo fails."""
 
 
 class Start(msgspec.Struct):
@@ -128,9 +130,9 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
 def claim(app: AppCore, run_id: str, *, revive: bool = False) -> Acts[Claimed | None]:
     """Hold a run. None if somebody else does, or if it has ended; the owner of a dead process does not count."""
     taken_at = time.monotonic()
-    take, gone = take_of(app, revive=revive), None
+    take, guard = take_of(app, revive=revive), Guard()
     for _ in range(2):
-        commit = Commit(run_id, app.token(8), Guard(gone=gone), take=take)
+        commit = Commit(run_id, app.token(8), guard, take=take)
         outcome = yield commit
         if type(outcome) is Committed:
             return claimed_of(app, outcome.run, taken_at)
@@ -143,6 +145,7 @@ def claim(app: AppCore, run_id: str, *, revive: bool = False) -> Acts[Claimed | 
         gone = yield from fence_of_dead(app, outcome)
         if gone is None:
             return None
+        guard = Guard(incarnation=outcome.run.incarnation, gone=gone)
     return None
 
 

@@ -105,7 +105,7 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
         workflow=run.workflow or None,
         status=READY if run.status in AT_WORK else run.status,
         metadata=tuple(read_metadata(run.metadata).items()),
-        entries=tuple(_appended(row) for row in parts.entries),
+        entries=tuple(appended(row) for row in parts.entries),
         checkpoints=tuple(
             NewCheckpoint(
                 row.checkpoint_id, row.root, row.lane, row.parent_id, row.step, row.next_node, row.covers, row.status,
@@ -113,7 +113,7 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
             )
             for row in parts.checkpoints
         ),
-        effects=tuple(_recorded(row, numbers, end) for row in parts.effects if row.state != "undone"),
+        effects=tuple(recorded(row, numbers, end) for row in parts.effects if row.state != "undone"),
         attachments=tuple(
             NewAttachment(row.checkpoint_id, row.key, row.root, row.lane, created_us=row.created_us)
             for row in parts.attachments
@@ -121,12 +121,12 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
     )  # fmt: skip
 
 
-def _appended(row: EntryRow) -> NewEntry:
+def appended(row: EntryRow) -> NewEntry:
     """An entry as it was. One that stands for several takes as many positions, so all keep theirs."""
     return NewEntry(row.kind, row.body, row.created_us, last_of(row) - row.position + 1)
 
 
-def _recorded(row: EffectRow, numbers: list[int], end: int) -> NewEffect:
+def recorded(row: EffectRow, numbers: list[int], end: int) -> NewEffect:
     """A line of the ledger as it was, after the checkpoint it came after, which has another number in the new run."""
     after = bisect_right(numbers, row.after_checkpoint)
     return NewEffect(

@@ -1,0 +1,199 @@
+"""Going back: what a rollback or a fork to a position means. Pure.
+
+Going back to position P keeps what was recorded up to P and takes back the rest. Calls that stand on both sides, begun
+before P and ended after it, are taken back whole: their entries up to P are *void*. A fork also voids calls that had
+not ended by P (an open gate, a sleep, a child), since gates, timers and children belong to the one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.commands import Call, Command, EntryData, Mark, Now, Plan, ReadState, Send, Snapshot, Write
+from holdfast.engine.execution import Execution
+from holdfast.engine.failures import failure_of
+from holdfast.engine.line import Line, LoopMark, Span, joined
+from holdfast.engine.record import Positioned, full_name
+from holdfast.engine.tokens import takes_token
+from holdfast.errors import RollbackFailed
+from holdfast.model.status import READY, ROLLING_BACK
+
+FINAL: Final = frozenset({"step", "outcome", "answered", "received", "sent", "child_ended", "value", "loop", "saved"})
+"""Kinds of entries after which nothing more comes of a call."""
+
+
+class Cut(msgspec.Struct):
+    """What going back to a position takes back."""
+
+    to: int
+    void: list[int]
+    """Positions up to `to` that are taken back as well."""
+    keys: set[str]
+    """Effects whose record is taken back."""
+    calls: list[str]
+    """All calls that are taken back, by their full names."""
+    gates: list[str]
+    timers: list[str]
+    children: list[str]
+
+
+class LedgerLine(Command):
+    """A line of the run's ledger."""
+
+    number: int
+    key: str
+    state: str
+    tool: str
+    result: Any
+    call: Any
+    after_position: int
+
+
+class ReadLedger(Command):
+    """The run's ledger, as a list of `LedgerLine`."""
+
+
+def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
+    """What going back to `to` takes back of this live path."""
+    calls: dict[str, list[Positioned]] = {}
+    for position, entry in live:
+        if "call" in entry and entry["kind"] != "log":
+            calls.setdefault(full_name(entry.get("in", ""), entry["call"]), []).append((position, entry))
+    cut = Cut(to, [], set(), [], [], [], [])
+    for name, entries in calls.items():
+        before = [position for position, _ in entries if position <= to]
+        if len(before) == len(entries) and not (fork and not _ended(entries)):
+            continue
+        cut.void += before
+        cut.calls.append(name)
+        for _, entry in entries:
+            _note(cut, entry)
+    return cut
+
+
+def _ended(entries: list[Positioned]) -> bool:
+    """Whether nothing more comes of a call."""
+    last = entries[-1][1]
+    return last["kind"] in FINAL or (last["kind"] == "child" and last["detached"])
+
+
+def _note(cut: Cut, entry: EntryData) -> None:
+    if entry["kind"] in ("intent", "outcome") and "key" in entry:
+        cut.keys.add(entry["key"])
+    if entry["kind"] == "asked":
+        cut.gates.append(entry["gate"])
+    if "timer" in entry:
+        cut.timers.append(entry["timer"])
+    if entry["kind"] == "child" and not entry["detached"]:
+        cut.children.append(entry["child"])
+
+
+def without(spans: list[Span], void: list[int]) -> list[Span]:
+    """Spans without these positions."""
+    for position in sorted(void):
+        found = []
+        for first, last in spans:
+            if first <= position <= last:
+                found += [(first, position - 1), (position + 1, last)]
+            else:
+                found.append((first, last))
+        spans = found
+    return joined(spans)
+
+
+class Undo(msgspec.Struct):
+    """What a rollback does about the effects it takes back."""
+
+    undo: list[LedgerLine]
+    """To be undone, in this order."""
+    irreversible: list[LedgerLine]
+    in_doubt: list[LedgerLine]
+
+
+def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str]) -> Undo:
+    """Sort the effects that are taken back, the newest first. `recorded`: those the journal still tells of."""
+    found = Undo([], [], [])
+    for line in sorted(lines, key=lambda line: line.number, reverse=True):
+        taken_back = line.key in cut.keys if line.key in recorded else line.after_position >= cut.to
+        if not taken_back or (line.call or {}).get("reused"):
+            continue
+        if line.state == "intent":
+            found.in_doubt.append(line)
+        elif line.state == "done" and (line.call or {}).get("undo"):
+            found.undo.append(line)
+        elif line.state == "done":
+            found.irreversible.append(line)
+    return found
+
+
+# --- carrying it out -------------------------------------------------------------------------------------------------
+
+
+def begin_entry(cut: Cut, undo: Undo, base: str, spans: list[Span], loops: list[LoopMark], by: str) -> EntryData:
+    """The entry with which a rollback begins: all that it will do, so that any process can take it up."""
+    return {
+        "kind": "rolling_back", "to": cut.to, "void": cut.void, "by": by, "undo": [line.key for line in undo.undo],
+        "left": [line.key for line in undo.irreversible + undo.in_doubt], "base": base,
+        "spans": [list(span) for span in without(spans, cut.void)],
+        "loops": [msgspec.to_builtins(mark) for mark in loops],
+        "gates": cut.gates, "timers": cut.timers, "children": cut.children,
+    }  # fmt: skip
+
+
+def carry_out(exe: Execution, undos: Mapping[str, Callable[..., Any]], *, force: bool) -> Plan[None]:
+    """Undo what is to be undone, in order, each recorded; then the run stands where it was."""
+    begun, past = exe.record.rollback[0], exe.record.rollback[1:]
+    done = {entry["key"] for entry in past if entry["kind"] == "undone"}
+    lines: dict[str, LedgerLine] = {line.key: line for line in (yield ReadLedger())}
+    for key in begun["undo"]:
+        if key not in done:
+            yield from _undo(exe, lines[key], undos, force=force)
+    yield from _arrive(exe, begun)
+
+
+def _undo(exe: Execution, line: LedgerLine, undos: Mapping[str, Callable[..., Any]], *, force: bool) -> Plan[None]:
+    name = line.call["undo"]
+    yield Write([{"kind": "undoing", "key": line.key, "undo": name}])
+    try:
+        undo = undos.get(name)
+        if undo is None:
+            raise LookupError(f"this process has no undo function {name!r}; import the module that registers it")
+        kwargs = line.call["kwargs"]
+        if takes_token(undo):
+            token = exe.codec.effect_token(exe.incarnation, f"undo:{line.key}", exe.line.epoch)
+            kwargs = {**kwargs, "idempotency_key": token}
+        yield Call(undo, (line.result, *line.call["args"]), kwargs, world=True)
+    except Exception as error:
+        failure = failure_of(error)
+        if force:
+            yield Write([{"kind": "undone", "key": line.key, "left": True, "error": failure}])
+            return
+        entry = {"kind": "undo_failed", "key": line.key, "error": failure}
+        written = yield Write([entry], status=ROLLING_BACK, release=True)
+        exe.released = written.status
+        raise RollbackFailed(exe.run_id, line.key, failure) from error
+    yield Write([{"kind": "undone", "key": line.key}], (Mark(line.key, "undone"),))
+
+
+def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
+    """The last commit: from now on the live path is the shorter one."""
+    state: dict[str, Any] = {}
+    version = exe.version
+    if begun["base"]:
+        state, version = yield ReadState(begun["base"])
+    line = Line(loops=[LoopMark(**mark) for mark in begun["loops"]])
+    line.epoch, line.forked = exe.line.epoch + 1, exe.line.forked
+    resume = line.told([(first, last) for first, last in begun["spans"]], line.loops, version)
+    entry = {"kind": "rolled_back", "to": begun["to"], "void": begun["void"], "epoch": line.epoch, "by": begun["by"]}
+    now_us: int = yield Now()
+    send = tuple(
+        Send(child, "cancel", "cancel", f"rolled back/{exe.run_id}/{child}/{now_us}") for child in begun["children"]
+    )
+    written = yield Write(
+        [entry], close_gates=begun["gates"], drop_timers=begun["timers"], send=send,
+        snapshot=Snapshot(state, resume), status=READY, release=True,
+    )  # fmt: skip
+    exe.released = written.status

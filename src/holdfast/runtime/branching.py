@@ -1,0 +1,111 @@
+"""Fork: a new run from a position of another. It neither repeats nor undoes; the family's ledgers decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.goingback import cut_at, without
+from holdfast.engine.line import Line
+from holdfast.errors import CheckpointNotFound, InvalidInput
+from holdfast.ids import check_id
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun
+from holdfast.model.rows import CheckpointRow, EffectRow
+from holdfast.model.status import READY
+from holdfast.runtime.reads import RESUME
+from holdfast.runtime.starting import Acts, new_run_id
+from holdfast.runtime.whole import Base, Whole, whole_of
+from holdfast.state.encoder import encode
+from holdfast.state.values import pack
+from holdfast.store.pruning import last_of
+from holdfast.store.tags import read_metadata, write_metadata
+from holdfast.verbs.moving import appended, recorded
+from holdfast.verbs.refusals import refusal
+from holdfast.verbs.values import metadata_pairs, value_body
+
+if TYPE_CHECKING:
+    from holdfast.runtime.core import AppCore
+
+TREATMENTS = ("reuse", "perform", "ask")
+
+
+def forked(app: AppCore, run_id: str, new_id: str | None, to: Any, step: int | None, effects: str) -> Acts[str]:
+    """Make the fork. Gives its id."""
+    check_id("run_id", run_id)
+    if effects not in TREATMENTS:
+        raise InvalidInput(f"effects must be one of {', '.join(TREATMENTS)}, not {effects!r}")
+    while True:
+        whole: Whole = yield lambda: whole_of(app.core, run_id)
+        name = check_id("new run_id", new_id) if new_id is not None else new_run_id(app, whole.run.workflow or "fork")
+        commit = _commit(app, whole, name, _position(whole, to, step), effects)
+        outcome = yield commit
+        if type(outcome) is Committed:
+            return name
+        if outcome.why != why.SOURCE:  # else the source was swept while it was read: read it again
+            raise refusal(app.place, commit, outcome)
+
+
+def _position(whole: Whole, to: Any, step: int | None) -> int:
+    """Where the fork begins: at a position, checkpoint or call; at the checkpoint of a step; or at the end."""
+    if to is not None and step is not None:
+        raise InvalidInput("at and step choose a place each in its own way; give one of them")
+    if step is not None:
+        rows = [row for row in whole.checkpoints if row.lane == "" and row.step == step]
+        if not rows:
+            raise CheckpointNotFound(whole.run.run_id, f"with step {step!r}")
+        return whole.target(rows[-1].checkpoint_id)
+    if to is not None:
+        return whole.target(to)
+    ends = [position for position, entry in whole.live if entry["kind"] in ("completed", "failed", "cancelled")]
+    return ends[-1] - 1 if ends else whole.run.position
+
+
+def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Commit:
+    run, base, cut = whole.run, whole.base(to), cut_at(whole.live, to, fork=True)
+    rows = [row for row in whole.rows if last_of(row) <= to]
+    end = last_of(rows[-1]) if rows else 0
+    entry = {"kind": "forked", "from": run.run_id, "to": to, "void": cut.void, "effects": effects}
+    copied = _needed(whole, base)
+    numbers = sorted(row.number for row in copied)
+    kept = [row for row in whole.effects if _is_before(row, whole, to, cut.keys)]
+    return Commit(
+        name, app.token(8),
+        create=NewRun(True, run.run_id, run.incarnation, run.gc_epoch, pack(f"{run.run_id}@journal.{to}")),
+        workflow=run.workflow or None, status=READY, metadata=tuple(read_metadata(run.metadata).items()),
+        entries=(*[appended(row) for row in rows], NewEntry("forked", value_body(app.core, entry, "an entry"))),
+        checkpoints=(*[_copied(row) for row in copied], _first(base, cut.void, effects)),
+        effects=tuple(recorded(row, numbers, end) for row in kept),
+    )  # fmt: skip
+
+
+def _is_before(row: EffectRow, whole: Whole, to: int, taken_back: set[str]) -> bool:
+    """Whether an effect is settled in what the fork takes over."""
+    if row.state not in ("done", "failed"):
+        return False
+    return row.key not in taken_back if row.key in whole.recorded_keys() else row.after_position < to
+
+
+def _needed(whole: Whole, base: Base) -> list[CheckpointRow]:
+    """The checkpoints whose state the fork may have to restore."""
+    if base.row is None:
+        return []
+    wanted = {base.row.checkpoint_id, *[mark.checkpoint for mark in base.loops]}
+    return [row for row in whole.checkpoints if row.lane == "" and row.checkpoint_id in wanted]
+
+
+def _copied(row: CheckpointRow) -> NewCheckpoint:
+    return NewCheckpoint(
+        row.checkpoint_id, row.root, row.lane, row.parent_id, row.step, row.next_node, row.covers, row.status,
+        row.metadata, row.created_us,
+    )  # fmt: skip
+
+
+def _first(base: Base, void: list[int], effects: str) -> NewCheckpoint:
+    """The fork's own first checkpoint: the state it begins with, and what it must replay."""
+    line = Line(loops=base.loops)
+    line.epoch, line.forked = base.epoch, effects
+    resume = line.told(without(base.spans, void), base.loops, base.version)
+    root = base.row.root if base.row is not None else encode({}).root
+    return NewCheckpoint(
+        "", root, status=READY, metadata=write_metadata(metadata_pairs({RESUME: resume}))
+    )  # fmt: skip

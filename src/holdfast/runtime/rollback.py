@@ -1,0 +1,115 @@
+"""Rollback: take a run back to an earlier position, undoing effects in reverse, and go on from there."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.goingback import Cut, LedgerLine, Undo, begin_entry, carry_out, cut_at, undo_of
+from holdfast.engine.record import record_of
+from holdfast.errors import ClaimLost, Halted, LeaseLost, RollbackFailed, RollbackRefused
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, Committed, Guard, NewEntry
+from holdfast.model.plans import EffectPlan, RollbackPlan
+from holdfast.model.status import ROLLING_BACK
+from holdfast.runtime.carrier import Carrier
+from holdfast.runtime.outside import known_run, somebody
+from holdfast.runtime.reads import past_of
+from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of
+from holdfast.runtime.whole import Whole, ledger_line, whole_of
+from holdfast.verbs.refusals import refusal
+from holdfast.verbs.values import value_body
+
+if TYPE_CHECKING:
+    from holdfast.runtime.core import AppCore
+
+
+def planned(app: AppCore, run_id: str, to: Any) -> Acts[RollbackPlan]:
+    """What a rollback would do."""
+    whole: Whole = yield lambda: whole_of(app.core, run_id)
+    cut, undo = _cut(whole, to)
+    return _shown(run_id, cut, undo)
+
+
+def rolled_back(
+    app: AppCore, run_id: str, to: Any, by: str | None, *, force: bool
+) -> Acts[tuple[RollbackPlan | None, Claimed]]:
+    """Begin a rollback, or take up one that was begun: the claim with which it is carried out."""
+    who = somebody(by)
+    if to is None:
+        return None, (yield from _taken_up(app, run_id))._replace(force=force)
+    gone: int | None = None
+    while True:
+        whole: Whole = yield lambda: whole_of(app.core, run_id)
+        cut, undo = _cut(whole, to)
+        plan = _shown(run_id, cut, undo)
+        if plan.problems and not force:
+            raise RollbackRefused(run_id, plan, plan.problems)
+        base = whole.base(cut.to)
+        entry = begin_entry(cut, undo, base.row.checkpoint_id if base.row else "", base.spans, base.loops, who)
+        entry["force"] = force
+        body = value_body(app.core, entry, "a journal entry")
+        guard = Guard(incarnation=whole.run.incarnation, position=whole.run.position, gone=gone)
+        taken_at = time.monotonic()
+        commit = Commit(
+            run_id, app.token(8), guard, take=take_of(app, revive=True), status=ROLLING_BACK,
+            entries=(NewEntry("rolling_back", body),),
+        )  # fmt: skip
+        outcome = yield commit
+        if type(outcome) is Committed:
+            return plan, claimed_of(app, outcome.run, taken_at)
+        if outcome.why == why.POSITION:
+            continue  # it moved on while it was looked at
+        gone = (yield from fence_of_dead(app, outcome)) if outcome.why == why.CLAIMED else None
+        if gone is None:
+            raise refusal(app.place, commit, outcome)
+
+
+def _taken_up(app: AppCore, run_id: str) -> Acts[Claimed]:
+    """Hold a run whose rollback was begun and has not ended."""
+    row = yield from known_run(app, run_id)
+    past = yield lambda: past_of(app.core, row)
+    if not record_of(past.entries).rollback:
+        raise RollbackRefused(run_id, None, ["no rollback of it was begun; say where to go back to with to="])
+    claimed = yield from claim(app, run_id)
+    if claimed is None:
+        raise ClaimLost(run_id, app.owner, row.owner or None)
+    return claimed
+
+
+def _cut(whole: Whole, to: Any) -> tuple[Cut, Undo]:
+    cut = cut_at(whole.live, whole.target(to))
+    lines = [ledger_line(whole.run, row) for row in whole.effects]
+    return cut, undo_of(lines, cut, whole.recorded_keys())
+
+
+def _shown(run_id: str, cut: Cut, undo: Undo) -> RollbackPlan:
+    return RollbackPlan(
+        run_id=run_id, to=cut.to, undo=_effects(undo.undo), irreversible=_effects(undo.irreversible),
+        in_doubt=_effects(undo.in_doubt), calls=tuple(cut.calls), children=tuple(cut.children),
+    )  # fmt: skip
+
+
+def _effects(lines: list[LedgerLine]) -> tuple[EffectPlan, ...]:
+    return tuple(
+        EffectPlan(
+            key=line.key, tool=line.tool, undo=(line.call or {}).get("undo"),
+            arguments=(line.call or {}).get("args", []), result=line.result,
+        )
+        for line in lines
+    )  # fmt: skip
+
+
+def go_on(carrier: Carrier) -> Acts[BaseException | None]:
+    """Carry out a rollback that was begun. What the caller should be told."""
+    exe = carrier.exe
+    force = bool(exe.record.rollback[0].get("force")) or carrier.force
+    try:
+        yield from carrier.carry(carry_out(exe, carrier.app.registry.undos, force=force))
+    except Halted as stopped:
+        return stopped.__cause__
+    except LeaseLost:
+        return ClaimLost(exe.run_id, carrier.row.owner, carrier.taken_by or None)
+    except RollbackFailed as failed:
+        return failed
+    return None

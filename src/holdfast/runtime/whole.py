@@ -1,0 +1,112 @@
+"""A run as a whole: all that is recorded of it, for those who go back in it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from holdfast.engine.goingback import LedgerLine
+from holdfast.engine.line import Line, LoopMark, Span, line_of
+from holdfast.engine.record import Positioned, full_name, live_path
+from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
+from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.runtime.reads import entry_data, resume_of
+from holdfast.store.pruning import PRUNED, last_of
+from holdfast.store.seal import check_run, check_seal
+from holdfast.verbs.core import Core
+from holdfast.verbs.shown import checked_checkpoint
+from holdfast.verbs.values import body_value
+from holdfast.verbs.writing import position_of
+
+
+class Base(NamedTuple):
+    """The newest checkpoint at or before a position, and what is needed to resume from that position."""
+
+    row: CheckpointRow | None
+    spans: list[Span]
+    loops: list[LoopMark]
+    epoch: int
+    forked: str
+    version: int
+
+
+class Whole(NamedTuple):
+    """All that is recorded of a run, checked."""
+
+    run: RunRow
+    rows: list[EntryRow]
+    live: list[Positioned]
+    effects: list[EffectRow]
+    checkpoints: list[CheckpointRow]
+    dead: list[Span]
+    """What rollbacks took back, or prune removed."""
+
+    def target(self, to: Any) -> int:
+        """The position meant by a position, a checkpoint's id or a call's full name."""
+        position = self._meant(to)
+        if position > self.run.position:
+            raise InvalidCursor(f"run {self.run.run_id!r} ends at position {self.run.position}, not at {position}")
+        for first, last in self.dead:
+            if first <= position < last:
+                raise InvalidInput(
+                    f"position {position} of run {self.run.run_id!r} lies in what was taken back or pruned "
+                    f"({first} to {last}); choose another"
+                )
+        return max(1, position)
+
+    def _meant(self, to: Any) -> int:
+        if type(to) is int or (type(to) is str and to.startswith("journal.")):
+            return position_of(to)
+        if type(to) is not str:
+            raise InvalidInput(f"to must be a position, a checkpoint's id or a step's name, not {to!r}")
+        for row in self.checkpoints:
+            if row.checkpoint_id == to and row.lane == "":
+                return row.covers
+        for position, entry in self.live:
+            if "call" in entry and full_name(entry.get("in", ""), entry["call"]) == to:
+                return position - 1
+        raise NotFound(f"run {self.run.run_id!r} has neither a checkpoint nor a call named {to!r}")
+
+    def base(self, to: int) -> Base:
+        """What is needed to resume from position `to`."""
+        for row in reversed(self.checkpoints):
+            resume = resume_of(self.run, row) if row.lane == "" and row.covers <= to else None
+            if resume is None or any(first <= row.covers < last for first, last in self.dead):
+                continue
+            line = line_of(resume, row.covers, row.checkpoint_id)
+            return Base(row, line.spans_to(to), line.loops, line.epoch, line.forked, resume["version"])
+        return Base(None, Line().spans_to(to), [], 0, "", 1)
+
+    def recorded_keys(self) -> set[str]:
+        """The effects of which the journal tells."""
+        return {entry["key"] for _, entry in self.live if entry["kind"] in ("intent", "outcome") and "key" in entry}
+
+
+def whole_of(core: Core, run_id: str) -> Whole:
+    """Read all of a run."""
+    found = core.port.run(run_id)
+    if found is None:
+        raise RunNotFound(run_id)
+    run = check_run(found)
+    rows = core.port.entries(run.run, 0, -1)
+    entries = [(row.position, entry_data(run, row)) for row in rows if row.kind != PRUNED]
+    effects = core.port.effects(run.run)
+    for effect in effects:
+        check_seal(effect, run.incarnation, f"effect {effect.key!r} of run {run_id!r}")
+    checkpoints = [checked_checkpoint(run, row) for row in core.port.checkpoints(run.run, 0, -1)]
+    dead = [(entry["to"] + 1, position) for position, entry in entries if entry["kind"] == "rolled_back"]
+    dead += [(row.position, last_of(row) + 1) for row in rows if row.kind == PRUNED]
+    return Whole(run, rows, live_path(entries), effects, checkpoints, dead)
+
+
+def ledger_lines(core: Core, run: RunRow) -> list[LedgerLine]:
+    """The run's ledger for the engine."""
+    return [ledger_line(run, row) for row in core.port.effects(run.run)]
+
+
+def ledger_line(run: RunRow, row: EffectRow) -> LedgerLine:
+    place = f"effect {row.key!r} of run {run.run_id!r}"
+    check_seal(row, run.incarnation, place)
+    return LedgerLine(
+        row.number, row.key, row.state, row.tool, body_value(row.body, place), body_value(row.call, place),
+        row.after_position,
+    )  # fmt: skip
