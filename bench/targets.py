@@ -99,6 +99,17 @@ TARGETS: Final = (
     Target("pg_concurrent", "tasks, times LangGraph", _part("holdfast tasks", "langgraph async tasks"), 15.0),
     Target("pg_concurrent", "tasks, of the group's floor", _part("holdfast tasks", "floor group"), 0.5, beyond=True),
     Target("pg_claims", "times one by one", _part("holdfast", "floor one by one"), 4.0),
+    Target("steps", "of the floor's speed", _part("holdfast", "floor apsw"), 0.6),
+    Target("pauses", "resume, of the floor's speed", _part("holdfast", "floor", "resume_us"), 0.3),
+    Target("pauses", "pause and resume, of the floor's speed", _part("holdfast", "floor", "both_us"), 0.3),
+    Target("replay", "times reading the journal", _times("replay_us", "floor journal"), 10.0, most=True),
+    Target("replay", "times decoding its bare rows", _times("replay_us", "floor rows"), 10.0, most=True),
+    Target("loop", "at turn 10,000, times at turn 100", _growth, 1.1, most=True),
+    Target("pg_steps", "of the floor's speed", _part("holdfast", "floor psycopg"), 0.5),
+    Target("pg_runs", "times LangGraph", _part("holdfast", "langgraph"), 15.0),
+    Target("pg_runs", "times DBOS", _part("holdfast", "dbos"), 15.0),
+    Target("pg_answer", "median, times DBOS", _times("median_us", "dbos"), 1.0, most=True),
+    Target("pg_answer", "95 of 100, times DBOS", _times("p95_us", "dbos"), 1.0, most=True),
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from holdfast.engine.retry import Retry
 from holdfast.errors import *  # noqa: F403 - the whole tree is public
 from holdfast.errors import __all__ as _errors
 from holdfast.model.gates import GateInfo
+from holdfast.model.plans import EffectPlan, RollbackPlan
 from holdfast.model.views import (
     Change,
     Checkpoint,
@@ -35,6 +36,7 @@ from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.handle import Handle
 from holdfast.runtime.registry import Workflow
 from holdfast.runtime.run import Run
+from holdfast.runtime.worker import Worker
 from holdfast.verbs.store import Claim, Store
 
 __version__ = "0.1.0"
@@ -48,6 +50,7 @@ __all__ = [  # noqa: PLE0604 - the errors list themselves
     "Claim",
     "DidNotHappen",
     "Effect",
+    "EffectPlan",
     "Entry",
     "Form",
     "GateInfo",
@@ -58,12 +61,14 @@ __all__ = [  # noqa: PLE0604 - the errors list themselves
     "Pruned",
     "Report",
     "Retry",
+    "RollbackPlan",
     "Run",
     "RunInfo",
     "RunList",
     "Saved",
     "Stats",
     "Store",
+    "Worker",
     "Workflow",
     "field",
     "open",

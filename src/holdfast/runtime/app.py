@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -19,6 +19,7 @@ from holdfast.runtime.handle import Handle
 from holdfast.runtime.moving import Moved
 from holdfast.runtime.registry import Upgrade, Workflow
 from holdfast.runtime.starting import Acts, Claimed, Move, Start, claim, create, new_run_id
+from holdfast.runtime.worker import Worker
 from holdfast.verbs.holding import lease_us_of
 from holdfast.verbs.plans import forbid_in_loop
 from holdfast.verbs.store import Store
@@ -301,6 +302,23 @@ class App:
             app.runs(status="waiting")
         """
         return self.store.runs(**choice)
+
+    def worker(
+        self,
+        *,
+        concurrency: int = 8,
+        limits: Mapping[str, int] | None = None,
+        workflows: Iterable[str] | None = None,
+        drain_s: float = 10.0,
+    ) -> Worker:
+        """A worker: takes ready runs and moves them on, `concurrency` at a time, of a workflow at most its limit.
+
+        On SIGTERM it lets what is under way come to its next call, for `drain_s` seconds at most.
+
+        Example:
+            app.worker(concurrency=8).run(until_idle=True)
+        """
+        return Worker(self._core, concurrency=concurrency, limits=limits, workflows=workflows, drain_s=drain_s)
 
     # --- life --------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from holdfast.model.status import CANCELLED, COMPLETED, READY, TERMINAL
 from holdfast.model.views import RunInfo
 from holdfast.runtime import outside
 from holdfast.runtime.reads import last_entry
+from holdfast.runtime.reaper import redeliver
 from holdfast.runtime.starting import Acts, Claimed, claim
 from holdfast.verbs.shown import run_info
 
@@ -43,6 +44,7 @@ def look(app: AppCore, run_id: str) -> Acts[Look]:
             raise RunCancelled(run_id, last.get("by", ""))
         raise RunFailed(run_id, last.get("error") or {"type": "Unknown", "message": "nothing is recorded of it"})
     yield from outside.wake_due(app, row)
+    yield from redeliver(app)
     row = yield from outside.known_run(app, run_id)
     claimed = None
     if app.known(row.workflow) is not None and (row.status == READY or row.owner):

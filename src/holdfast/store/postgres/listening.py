@@ -40,6 +40,17 @@ class Listener:
             abandon([self._link])
             self._link = None
 
+    def works(self, timeout_s: float = 5.0) -> bool:
+        """Whether what is told arrives: tells itself something and listens for it."""
+        token = f"{id(self)}/{time.monotonic_ns()}"
+        link = self._listening()
+        link.execute("SELECT pg_notify(%s, %s)", (self._channel, token))
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            if token in self.heard(until - time.monotonic()):
+                return True
+        return False
+
     def heard(self, timeout_s: float) -> list[str]:
         """The ids of runs that something happened to, as soon as there are any; none if nothing did for so long.
 

@@ -1,0 +1,243 @@
+"""The worker: takes ready runs and moves them on, as many at a time as it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import HoldfastError, InvalidInput, StorageError
+from holdfast.limits import CLAIMS_PER_COMMIT_MAX
+from holdfast.model.commit import Commit, Refused
+from holdfast.model.status import READY
+from holdfast.runtime.hearing import Ear
+from holdfast.runtime.moving import Moved
+from holdfast.runtime.reaper import reap
+from holdfast.runtime.starting import Claimed, Move, claimed_of, take_of
+from holdfast.store.port import RunQuery
+
+if TYPE_CHECKING:
+    from holdfast.runtime.core import AppCore
+
+_log: Final = logging.getLogger("holdfast.worker")
+_REAP_S: Final = 1.0
+_TROUBLE_S: Final = 0.5
+
+
+class Worker:
+    """Moves runs on until it is stopped. `app.worker` makes one.
+
+    Any number of workers may share a store; each run is held by one at a time.
+
+    Example:
+        app.worker(concurrency=4, limits={"refund": 2}).run(until_idle=True)
+    """
+
+    def __init__(
+        self,
+        app: AppCore,
+        *,
+        concurrency: int = 8,
+        limits: Mapping[str, int] | None = None,
+        workflows: Iterable[str] | None = None,
+        drain_s: float = 10.0,
+    ) -> None:
+        if type(concurrency) is not int or not 1 <= concurrency <= CLAIMS_PER_COMMIT_MAX:
+            raise InvalidInput(f"concurrency must be 1 to {CLAIMS_PER_COMMIT_MAX}, not {concurrency!r}")
+        self._app = app
+        self._concurrency = concurrency
+        self._workflows = None if workflows is None else [app.registry.find(name).name for name in workflows]
+        self._limits = {app.registry.find(name).name: limit for name, limit in (limits or {}).items()}
+        for name, limit in self._limits.items():
+            if type(limit) is not int or limit < 1:
+                raise InvalidInput(f"the limit of workflow {name!r} must be 1 or more, not {limit!r}")
+        self._drain_s = drain_s
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._active: dict[bytes, Claimed] = {}
+        self._todo: queue.SimpleQueue[Claimed | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._idle_threads = 0
+        self._put_back: list[Claimed] = []
+        self._reaped_at = 0.0
+        self.moved = 0
+        """How many times a run was moved on."""
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Move runs on until `stop`, SIGTERM or SIGINT; then let what is under way come to its next call.
+
+        With `until_idle` it returns as soon as nothing is ready and nothing is under way.
+        """
+        self._ear = Ear(self._app.store)
+        try:
+            with self._signals():
+                self._work(until_idle=until_idle)
+        finally:
+            self._drain()
+            self._ear.close()
+            for _ in range(self._threads):
+                self._todo.put(None)
+
+    def stop(self) -> None:
+        """Ask the worker to end; `run` returns when what is under way has given way."""
+        self._stopping.set()
+        ear = getattr(self, "_ear", None)
+        if ear is not None:
+            ear.wake()
+
+    def _work(self, *, until_idle: bool) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._reap()
+                claimed = self._claim()
+            except StorageError as error:
+                _log.warning("the store is in trouble, trying again: %s", error)
+                self._stopping.wait(_TROUBLE_S)
+                continue
+            for one in claimed:
+                self._begin(one)
+            if claimed:
+                self._ear.busy()
+            elif until_idle and not self._active and not self._put_back and not self._some_ready():
+                return
+            else:
+                self._ear.wait()
+
+    def _claim(self) -> list[Claimed]:
+        """Take as many ready runs as there is room for: of each limited workflow, and of the others together."""
+        with self._lock:
+            active = Counter(claimed.row.workflow for claimed in self._active.values())
+        room = self._concurrency - active.total()
+        names = self._workflows if self._workflows is not None else list(self._app.registry.workflows)
+        if room <= 0 or not names or not self._some_ready():
+            return []
+        found = self._take(room, tuple(name for name in names if name not in self._limits))
+        for name in names:
+            if name in self._limits:
+                found += self._take(min(room - len(found), self._limits[name] - active[name]), (name,))
+        return found
+
+    def _take(self, count: int, workflows: tuple[str, ...]) -> list[Claimed]:
+        if count <= 0 or not workflows:
+            return []
+        taken_at = time.monotonic()
+        takes = [take_of(self._app) for _ in range(count)]
+        rows = self._app.core.port.claim_ready(takes, workflows, self._app.token(8))
+        return [claimed_of(self._app, row, taken_at) for row in rows]
+
+    def _some_ready(self) -> bool:
+        names = self._workflows if self._workflows is not None else list(self._app.registry.workflows)
+        query = RunQuery((READY,), limit=1)
+        if len(names) == 1:
+            query = query._replace(workflow=names[0])
+        return bool(self._app.core.port.runs(query))
+
+    # --- moving on ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, claimed: Claimed) -> None:
+        with self._lock:
+            self._active[claimed.row.nonce] = claimed
+        workflow = self._app.known(claimed.row.workflow)
+        if workflow is not None and workflow.is_async:
+            future = self._app.loop.submit(self._app.awaiting.move(Move(claimed)))
+            future.add_done_callback(lambda done: self._ended(claimed, done.exception(), _result(done)))
+            return
+        self._todo.put(claimed)
+        if self._threads < self._concurrency and self._todo.qsize() > self._idle_threads:
+            self._threads += 1
+            threading.Thread(target=self._serve, name=f"holdfast-worker-{self._threads}", daemon=True).start()
+
+    def _serve(self) -> None:
+        """The loop of one of the worker's threads."""
+        while True:
+            self._idle_threads += 1
+            claimed = self._todo.get()
+            self._idle_threads -= 1
+            if claimed is None:
+                return
+            moved, error = None, None
+            try:
+                moved = self._app.blocking.move(Move(claimed))
+            except BaseException as raised:
+                error = raised
+            self._ended(claimed, error, moved)
+
+    def _ended(self, claimed: Claimed, error: BaseException | None, moved: Moved | None) -> None:
+        """A run was moved on, or could not be."""
+        error = error if moved is None else moved.error
+        if isinstance(error, StorageError):
+            self._put_back.append(claimed)
+        if error is not None:
+            _log.warning("run %r stopped: %s: %s", claimed.row.run_id, type(error).__name__, error)
+        with self._lock:
+            self._active.pop(claimed.row.nonce, None)
+            self.moved += 1
+        self._ear.wake()
+
+    def _reap(self) -> None:
+        if time.monotonic() < self._reaped_at + _REAP_S:
+            return
+        self._reaped_at = time.monotonic()
+        while self._put_back:  # runs this worker could not give back while the store was in trouble
+            claimed = self._put_back[-1]
+            commit = Commit(
+                claimed.row.run_id, self._app.token(8), claimed.place.guard(), status=READY, release=True
+            )  # fmt: skip
+            outcome: Any = self._app.core.committer.commit(commit)
+            self._put_back.pop()
+            if isinstance(outcome, Refused):
+                _log.debug("run %r is no longer ours", claimed.row.run_id)
+        try:
+            self._app.blocking.run(reap(self._app))
+        except StorageError:
+            raise
+        except HoldfastError as error:
+            _log.warning("the reaper met trouble: %s", error)
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT stop the worker gracefully, if it runs on the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        for number in before:
+            signal.signal(number, lambda *_: self.stop())
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def _drain(self) -> None:
+        """Let what is under way give way at its next call; what does not within the time is taken from it."""
+        until = time.monotonic() + self._drain_s
+        while self._active and time.monotonic() < until:
+            with self._lock:
+                held = {claimed.row.run_id for claimed in self._active.values()}
+            for exe in list(self._app.executions):
+                if exe.run_id in held:
+                    exe.stop()
+            time.sleep(0.01)
+        with self._lock:
+            left = [*self._active.values(), *self._put_back]
+        for claimed in left:
+            _log.warning("run %r did not give way in %.1f s; another may take it on", claimed.row.run_id, self._drain_s)
+            guard = claimed.place.guard()
+            commit = Commit(claimed.row.run_id, self._app.token(8), guard, status=READY, release=True)
+            with contextlib.suppress(HoldfastError):
+                self._app.core.committer.commit(commit)
+
+
+def _result(done: Any) -> Moved | None:
+    return None if done.exception() is not None else done.result()
