@@ -69,7 +69,7 @@ def _end(exe: Execution, entry: EntryData, *, alone: bool) -> Plan[None]:
 
 def _diverged(exe: Execution, error: Diverged) -> Plan[None]:
     """Pause the run: its journal is fine, the code is not. Nothing that was pending is written."""
-    exe.root.pending = []
+    exe.root.pending.clear()
     exe.record.diverged = error
     entry = {"kind": "diverged", "expected": error.expected, "found": error.found, "at": error.position}
     written = yield from exe.write(exe.root, [entry], status=PAUSED, release=True)

@@ -163,10 +163,10 @@ class Execution:
         """One commit, with what the scope has pending."""
         if scope.pending:
             entries = scope.pending + entries
-            scope.pending = []
+            scope.pending.clear()
         if scope.take:
-            more["take"] = scope.take
-            scope.take = []
+            more["take"] = scope.take.copy()
+            scope.take.clear()
         written: Written = yield Write(entries, **more)
         self.position = written.position
         if written.inbox > self.inbox_newest:

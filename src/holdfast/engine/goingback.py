@@ -21,7 +21,22 @@ from holdfast.engine.tokens import takes_token
 from holdfast.errors import RollbackFailed
 from holdfast.model.status import READY, ROLLING_BACK
 
-FINAL: Final = frozenset({"step", "outcome", "answered", "received", "sent", "child_ended", "value", "loop", "saved"})
+FINAL: Final = frozenset(
+    {
+        "step",
+        "outcome",
+        "answered",
+        "received",
+        "sent",
+        "child_ended",
+        "value",
+        "loop",
+        "saved",
+        "sleep",
+        "map",
+        "gather",
+    }
+)
 """Kinds of entries after which nothing more comes of a call."""
 
 

@@ -24,7 +24,7 @@ def gather(
     for branch in branches:
         if not callable(branch):
             raise InvalidInput(f"gather takes functions of one argument, the branch's own run; {branch!r} is none")
-    call = _opened(scope, "gather", key, len(branches), limit)
+    call = yield from _begun(exe, scope, "gather", key, len(branches), limit)
     try:
         work = [Branch(scope.inner(f"{call}[{index}]", main=False), fn=branch) for index, branch in enumerate(branches)]
         return (yield from _together(exe, scope, work, limit))
@@ -38,7 +38,7 @@ def map_items(
 ) -> Plan[list[Any]]:
     """Call a function for each item, each as a step, side by side, and give the results in order."""
     things = list(items)
-    call = _opened(scope, "map", key, len(things), limit)
+    call = yield from _begun(exe, scope, "map", key, len(things), limit)
     try:
         work = []
         for index, item in enumerate(things):
@@ -51,25 +51,37 @@ def map_items(
             scope.busy = ""
 
 
-def _opened(scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> str:
-    """The identity of the call. It has no entry of its own: what its branches do is what is recorded."""
+def _begun(exe: Execution, scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> Plan[str]:
+    """Record that so many branches begin; what each does is recorded in its own scope."""
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInput(f"limit must be 1 or more, not {limit!r}")
     if count > BRANCHES_MAX:
         raise InvalidInput(
             f"{name} of {count} branches; at most {BRANCHES_MAX} are allowed, use run.loop or child runs"
         )
-    return scope.opened(name, key)
+    call, entries = scope.enter(name, key, (name,))
+    try:
+        if entries and entries[0]["count"] != count:
+            found = scope.diverged(entries[0], call, (name,))
+            found.args = (f"{found.args[0]} ({entries[0]['count']} branches then, {count} now)",)
+            raise found
+        if not entries:
+            yield from exe.attend(scope, call, key is not None)
+            yield from exe.write(scope, [scope.entry(name, call, key is not None, count=count)])
+    except BaseException:
+        if key is None:
+            scope.leave()
+        raise
+    return call
 
 
 def _together(exe: Execution, scope: Scope, work: list[Branch], limit: int | None) -> Plan[list[Any]]:
-    if exe.stopped is not None:
-        raise exe.stopped
     if not work:
         return []
-    if scope.pending:  # what was drawn before the branches must stand before them
-        yield from exe.write(scope, [])
     results: list[Any] = yield Together(work, limit or min(len(work), exe.branches))
+    for branch in work:  # what they have not written yet travels with the next commit of this scope
+        scope.pending += branch.scope.pending
+        scope.take += branch.scope.take
     raised = [result.error for result in results if isinstance(result, Raised)]
     for kind in _GRAVEST:
         for error in raised:

@@ -34,9 +34,10 @@ class Scope:
         self._next = 0
         self.busy = ""
         """The call without a key that is in flight."""
-        self.pending: list[EntryData] = []
-        """Entries that travel with the next commit of this scope."""
-        self.take: list[int] = []
+        shared = outer if main else None
+        self.pending: list[EntryData] = shared.pending if shared else []
+        """Entries that travel with the next commit of this scope. The scopes of the main line share them."""
+        self.take: list[int] = shared.take if shared else []
         """Inbox items that are taken with it."""
         self.cleanup: bool = outer is not None and outer.cleanup
         """The cancellation was raised here; what follows is cleaning up."""
@@ -93,19 +94,6 @@ class Scope:
             if missed is not None:
                 raise self.diverged(missed, call, kinds)
         return call, entries
-
-    def opened(self, name: str, key: str | None) -> str:
-        """The identity of a call that has no entries of its own."""
-        if self.stopped is not None:
-            raise self.stopped
-        if key is not None:
-            return check_id("key", key)
-        if self.busy:
-            raise InvalidInput(
-                f"{name!r} was called while {self.busy!r} is still in flight in the same scope of run {self.run_id!r}"
-            )
-        self.busy = self.counted(name)
-        return self.busy
 
     def counted(self, name: str) -> str:
         """`name` with the number of times it was counted."""

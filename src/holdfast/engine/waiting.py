@@ -40,8 +40,8 @@ def sleep(exe: Execution, scope: Scope, span_us: int | None, until_us: int | Non
             if due_us <= now_us:
                 return
             yield from exe.attend(scope, call, keyed, lasting=True)
-            if due_us - now_us > SHORT_WAIT_US:
-                yield from exe.wait(scope, [])
+            if due_us - now_us > SHORT_WAIT_US:  # a fork has the entry, and not the timer
+                yield from exe.wait(scope, [], timers=((_timer(exe, scope, call), due_us),))
             yield Wait(due_us)
             return
         yield from exe.attend(scope, call, keyed, lasting=(span_us or 0) > SHORT_WAIT_US)

@@ -147,6 +147,7 @@ class Diverged(RunError):
         self.expected = expected
         self.found = found
         self.position = position
+        self.hint = hint
 
 
 class RunFailed(RunError):

@@ -87,6 +87,8 @@ class AppCore:
         self.heart.close()
         if self._loop is not None:
             self._loop.close()
+        if self._awaiting is not None:
+            self._awaiting.close()
 
     def token(self, size: int) -> bytes:
         return self.core.ids.token(size)

@@ -26,7 +26,10 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
     def run(self, work: Awaitable[Any], timeout_s: float | None = None) -> Any:
         """Await `work` on the loop and wait for it here."""

@@ -8,12 +8,15 @@
         def open_port(self, clock):
             return MyStore(clock)
 
+`replay(app, run_id)` replays a stored run against the code of today, without doing or writing anything.
+
 `ManualClock` and `CountedIds` take time and chance out of tests: `holdfast.open("memory:", clock=ManualClock())`.
 """
 
 from __future__ import annotations
 
+from holdfast.runtime.rehearsal import Replayed, replay
 from holdfast.testing.contract import StoreContract
 from holdfast.testing.doubles import CountedIds, ManualClock
 
-__all__ = ["CountedIds", "ManualClock", "StoreContract"]
+__all__ = ["CountedIds", "ManualClock", "Replayed", "StoreContract", "replay"]
