@@ -104,10 +104,18 @@ def test_the_demo_shows_what_it_says() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.demo"], capture_output=True, text=True, timeout=120, check=True
     )
-    assert "exit status -9" in done.stdout
-    assert "0 problems" in done.stdout
-    assert "claimed" in done.stdout
-    assert "refused" in done.stdout
+    assert "was killed (SIGKILL)" in done.stdout
+    assert "(checked)" in done.stdout
+    assert done.stdout.count("reference") == 1
+    assert "Paid once" in done.stdout
+
+
+def test_a_durable_pause_and_resume_take_seven_lines() -> None:
+    first = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)[0]
+    lines = [line for line in first.splitlines() if line.strip()]
+    assert len(lines) <= 7
+    assert "run.ask(" in first
+    assert "app.answer(" in first
 
 
 def test_importing_holdfast_loads_no_driver_and_nothing_heavy() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from bench.systems.crowds import CROWD
-
-GATE: Final = "gate"
 
 
 def trivial(number: int) -> int:

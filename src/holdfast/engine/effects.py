@@ -141,7 +141,7 @@ def _live(this: _Effect) -> Plan[Any]:
         yield from await_turn(exe, this.scope, this.call, this.keyed, entries[-1])
         yield from _intend_again(this)
         return (yield from _perform(this, len(attempts) + 1))
-    return (yield from _in_doubt(this, len(attempts) + 1))
+    return (yield from _resolved(this, len(attempts) + 1))
 
 
 def _intend(this: _Effect) -> Plan[EntryData | None]:
@@ -180,7 +180,7 @@ def _known(this: _Effect, known: EffectKnown) -> Plan[EntryData | None]:
 
 def _in_doubt_entry(this: _Effect) -> Plan[EntryData]:
     try:
-        result = yield from _in_doubt(this, 1)
+        result = yield from _resolved(this, 1)
     except EffectFailed as error:
         return this.entry("outcome", error=error.failure, doubt=isinstance(error, EffectInDoubt))
     return this.entry("outcome", result=result)
@@ -215,7 +215,7 @@ def _from_family(this: _Effect) -> Plan[Any]:
     mark = Mark(this.key, "intent", this.world.tool, this.world.target, False, call={"digest": this.digest})
     yield from exe.write(this.scope, [entry], marks=(mark,))
     this.entries = [entry]
-    return (yield from _in_doubt(this, 1))
+    return (yield from _resolved(this, 1))
 
 
 def _intend_again(this: _Effect) -> Plan[None]:
@@ -238,7 +238,9 @@ def _perform(this: _Effect, attempt: int) -> Plan[Any]:
             result = exe.codec.settled((yield command))
             break
         except TimedOut:
-            return (yield from _in_doubt(this, attempt, f"it took longer than {spec.timeout_s} s"))
+            found = yield from _in_doubt(this, attempt, f"it took longer than {spec.timeout_s} s")
+            if found is not _AGAIN:
+                return found
         except Unstorable as error:  # it happened; only its result cannot be kept
             yield from _outcome(this, attempt, error=error, us=command.took_us)
         except Exception as error:
@@ -253,14 +255,14 @@ def _perform(this: _Effect, attempt: int) -> Plan[Any]:
 
 def _outcome(
     this: _Effect, attempt: int, result: Any = None, error: BaseException | None = None, how: str = "", us: int = 0,
-    doubt: bool = False, by: str = "",
+    doubt: str = "", by: str = "",
 ) -> Plan[Any]:  # fmt: skip
-    """Record the outcome, in journal and ledger, and tell it."""
+    """Record the outcome, in journal and ledger, and tell it. `doubt` says why it fails without being known."""
     facts: dict[str, Any] = {"result": result} if error is None else {"error": failure_of(error)}
     facts |= {"attempts": attempt} if attempt > 1 else {}
     facts |= {"how": how} if how else {}
     facts |= {"by": by} if by else {}
-    facts |= {"doubt": True} if doubt else {}
+    facts = {**facts, "error": {"type": "InDoubt", "message": doubt}, "doubt": True} if doubt else facts
     entry = this.entry("outcome", us=us, **facts)
     marks: tuple[Mark, ...] = ()
     if not doubt:  # what is in doubt stays so in the ledger
@@ -271,9 +273,22 @@ def _outcome(
 
 # --- in doubt --------------------------------------------------------------------------------------------------------
 
+_AGAIN: Final = object()
+"""It did not happen, or may happen twice: it is to be performed."""
 
-def _in_doubt(this: _Effect, attempt: int, why: str = "the process died while it was under way") -> Plan[Any]:
-    """Find out what became of it, or decide what to do."""
+
+def _resolved(this: _Effect, attempt: int) -> Plan[Any]:
+    """Find out what became of it, and perform it if that is what is to be done."""
+    found = yield from _in_doubt(this, attempt, "the process died while it was under way")
+    if found is not _AGAIN:
+        return found
+    yield from this.exe.attend(this.scope, this.call, this.keyed)
+    yield from _intend_again(this)
+    return (yield from _perform(this, attempt))
+
+
+def _in_doubt(this: _Effect, attempt: int, why: str) -> Plan[Any]:
+    """Find out what became of it, or decide what to do: its outcome, or `_AGAIN`."""
     policy = "ask" if this.exe.forked == "ask" and "of" in this.entries[-1] else this.world.in_doubt
     if this.world.check is not None and not _asking(this):
         try:
@@ -285,20 +300,13 @@ def _in_doubt(this: _Effect, attempt: int, why: str = "the process died while it
                 result = this.exe.codec.settled(found.result)
                 return (yield from _outcome(this, attempt, result=result, how="checked"))
             if found is DidNotHappen:
-                yield from _intend_again(this)
-                return (yield from _perform(this, attempt))
+                return _AGAIN
             raise InvalidInput(f"check of effect {this.call!r} must return Happened(…) or DidNotHappen, not {found!r}")
     if policy == "retry":
-        yield from _intend_again(this)
-        return (yield from _perform(this, attempt))
+        return _AGAIN
     if policy == "fail":
-        return (yield from _fail_in_doubt(this, attempt, why))
+        return (yield from _outcome(this, attempt, doubt=why))
     return (yield from _ask_outcome(this, attempt, why))
-
-
-def _fail_in_doubt(this: _Effect, attempt: int, why: str, by: str = "") -> Plan[Any]:
-    error = EffectInDoubt(this.scope.named(this.call), {"type": "InDoubt", "message": why}, attempt)
-    return (yield from _outcome(this, attempt, error=error, doubt=True, how="answered" if by else "", by=by))
 
 
 OUTCOME_FORM = {
@@ -328,6 +336,6 @@ def _ask_outcome(this: _Effect, attempt: int, why: str) -> Plan[Any]:
     if outcome == "happened":
         return (yield from _outcome(this, attempt, result=answer.value["result"], how="answered", by=by))
     if outcome == "fail":
-        return (yield from _fail_in_doubt(this, attempt, f"{by} decided that it counts as failed", by))
-    yield from _intend_again(this)
-    return (yield from _perform(this, attempt))
+        doubt = f"{by} decided that it counts as failed"
+        return (yield from _outcome(this, attempt, doubt=doubt, how="answered", by=by))
+    return _AGAIN

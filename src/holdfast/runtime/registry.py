@@ -65,7 +65,7 @@ class Registry:
         if type(version) is not int or version < 1:
             raise InvalidInput(f"version must be a number from 1 on, not {version!r}")
         known = self.workflows.get(name)
-        if known is not None and known.fn is not fn:
+        if known is not None and not _same(known.fn, fn):
             raise InvalidInput(f"this app already has a workflow {name!r}; give one of them another name=")
         workflow = self.workflows[name] = Workflow(fn, name, version, retry_of(retry, ONCE))
         return workflow
@@ -76,7 +76,7 @@ class Registry:
             raise InvalidInput(f"an undo is a function, not {fn!r}")
         name = check_id("undo", name if name is not None else getattr(fn, "__name__", ""))
         known = self.undos.get(name)
-        if known is not None and known is not fn:
+        if known is not None and not _same(known, fn):
             raise InvalidInput(f"this app already has an undo {name!r}; give one of them another name=")
         self.undos[name] = fn
 
@@ -92,3 +92,13 @@ class Registry:
             if known.fn is workflow:
                 return known
         raise InvalidInput(f"{workflow!r} is not a workflow of this app; put @app.workflow above it")
+
+
+def _same(known: Any, fn: Any) -> bool:
+    """Whether a function is the one that was registered, or its new definition in a notebook or a reloaded module."""
+    return known is fn or [getattr(known, name, known) for name in _ORIGIN] == [
+        getattr(fn, name, fn) for name in _ORIGIN
+    ]
+
+
+_ORIGIN = ("__module__", "__qualname__")

@@ -1,0 +1,62 @@
+"""The matrix: every test of the engine on SQLite and PostgreSQL, as `def` and as `async def`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.stage import Stage
+from tests.postgres import places
+
+_count = itertools.count(1)
+_MATRIX = [(store, kind) for store in ("sqlite", "postgres") for kind in ("def", "async")]
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """A place for databases; in memory where there is such a place, since nothing here is about the disk."""
+    shared = Path("/dev/shm")
+    found = Path(tempfile.mkdtemp(prefix="hf-engine-", dir=shared if shared.is_dir() else None))
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@functools.cache
+def _postgres() -> str:
+    return places.new_url()
+
+
+def url_of(store: str, folder: Path) -> str:
+    """The URL of the store that all tests of its kind share."""
+    return _postgres() if store == "postgres" else f"sqlite:{folder / 'runs.db'}"
+
+
+@pytest.fixture(params=_MATRIX, ids=["-".join(place) for place in _MATRIX])
+def stage(request: pytest.FixtureRequest, folder: Path) -> Iterator[Stage]:
+    """A store, a kind of workflow, an app, and the id of a run nobody else has."""
+    store, kind = request.param
+    stage = Stage(url_of(store, folder), kind, f"run-{next(_count)}")
+    yield stage
+    stage.close()
+
+
+@pytest.fixture(params=["def", "async"])
+def local(request: pytest.FixtureRequest, folder: Path) -> Iterator[Stage]:
+    """Like `stage`, on SQLite only: for what does not depend on the store."""
+    stage = Stage(url_of("sqlite", folder), request.param, f"run-{next(_count)}")
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def awaiting(folder: Path) -> Iterator[Stage]:
+    """Like `local`, for what only tasks can do."""
+    stage = Stage(url_of("sqlite", folder), "async", f"run-{next(_count)}")
+    yield stage
+    stage.close()

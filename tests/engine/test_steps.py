@@ -1,0 +1,247 @@
+"""Steps: recorded, not done again, and found again by their identity."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncRun, Diverged, InvalidInput, RunFailed
+from tests.engine.stage import Stage
+
+
+def test_a_recorded_step_is_not_run_again_after_a_crash(stage: Stage) -> None:
+    def first(text: str) -> str:
+        stage.calls.append("first")
+        return text.upper()
+
+    def second(text: str) -> str:
+        stage.calls.append("second")
+        if stage.calls.count("second") == 1:
+            stage.die()
+        return text + "!"
+
+    @stage.flow
+    async def shout(run: AsyncRun, text: str) -> str:
+        return await run.step(second, await run.step(first, text))
+
+    stage.start_and_die(shout, "hi")
+    assert stage.resume().result(5) == "HI!"
+    assert stage.calls == ["first", "second", "second"]
+    assert [entry["call"] for entry in stage.journal("step")] == ["first#1", "second#1"]
+
+
+def test_steps_of_one_name_are_told_apart_by_their_number(stage: Stage) -> None:
+    @stage.flow
+    async def count(run: AsyncRun) -> list[int]:
+        numbers = [await run.step(note, n) for n in range(4)]
+        await run.ask("more?", bool)
+        return numbers
+
+    def note(number: int) -> int:
+        stage.calls.append(number)
+        return number * 10
+
+    stage.start(count)
+    stage.restart()
+    assert stage.app.answer(stage.run_id, True).result(5) == [0, 10, 20, 30]
+    assert stage.calls == [0, 1, 2, 3]
+    assert [entry["call"] for entry in stage.journal("step")] == ["note#1", "note#2", "note#3", "note#4"]
+
+
+async def _waits_with(run: AsyncRun, *parts: Any) -> Any:
+    done = [await run.step(len, part) for part in parts]
+    await run.ask("more?", bool)
+    return done
+
+
+def test_other_arguments_than_recorded_are_a_divergence(stage: Stage) -> None:
+    async def flow(run: AsyncRun) -> Any:
+        return await _waits_with(run, "a", "bb")
+
+    async def changed(run: AsyncRun) -> Any:
+        return await _waits_with(run, "a", "ccc")
+
+    stage.flow(flow)
+    stage.start(flow)
+    stage.change(changed, name="flow")
+    with pytest.raises(Diverged, match="with other arguments") as caught:
+        stage.app.answer(stage.run_id, True)
+    assert (caught.value.run_id, caught.value.position) == (stage.run_id, 3)
+    assert caught.value.expected == "step 'len#2'"
+    assert caught.value.found == "step 'len#2'"
+    assert "run.version" in caught.value.hint
+    assert caught.value.hint in str(caught.value)
+    assert stage.status() == "paused"
+    assert stage.journal("diverged")[0]["at"] == 3
+
+
+def test_another_call_than_recorded_is_a_divergence_that_the_right_code_heals(stage: Stage) -> None:
+    async def flow(run: AsyncRun) -> Any:
+        return await _waits_with(run, "a", "bb")
+
+    async def changed(run: AsyncRun) -> Any:
+        await run.step(str, "a")
+        return await _waits_with(run, "a", "bb")
+
+    stage.flow(flow)
+    stage.start(flow)
+    stage.change(changed, name="flow")
+    with pytest.raises(Diverged) as caught:
+        stage.app.answer(stage.run_id, True)
+    assert (caught.value.expected, caught.value.found) == ("step 'len#1'", "step 'str#1'")
+    assert caught.value.position == 2
+    stage.change(flow)
+    assert stage.app.resume(stage.run_id).result(5) == [1, 2]
+
+
+def test_code_that_ends_before_the_record_does_has_diverged(stage: Stage) -> None:
+    async def flow(run: AsyncRun) -> Any:
+        return await _waits_with(run, "a")
+
+    async def changed(run: AsyncRun) -> str:
+        return "done"
+
+    stage.flow(flow)
+    stage.start(flow)
+    stage.change(changed, name="flow")
+    with pytest.raises(Diverged, match="has ended") as caught:
+        stage.app.answer(stage.run_id, True)
+    assert caught.value.expected == "step 'len#1'"
+    assert stage.status() == "paused"
+
+
+def test_a_divergence_cannot_be_swallowed_by_user_code(stage: Stage) -> None:
+    async def flow(run: AsyncRun) -> Any:
+        return await _waits_with(run, "a")
+
+    async def changed(run: AsyncRun) -> str:
+        try:
+            await run.step(str, "x")
+        except Exception:
+            return "all is well"
+        return "not reached"
+
+    stage.flow(flow)
+    stage.start(flow)
+    stage.change(changed, name="flow")
+    with pytest.raises(Diverged):
+        stage.app.resume(stage.run_id)
+    assert stage.status() == "paused"
+
+
+def test_keyed_steps_survive_being_put_in_another_order(stage: Stage) -> None:
+    def note(text: str) -> str:
+        stage.calls.append(text)
+        return text * 2
+
+    async def flow(run: AsyncRun) -> list[str]:
+        done = [await run.step(note, "a", key="a"), await run.step(note, "b", key="b")]
+        await run.ask("more?", bool)
+        return done
+
+    async def changed(run: AsyncRun) -> list[str]:
+        late = await run.step(note, "b", key="b")
+        new = await run.step(note, "c", key="c")
+        done = [await run.step(note, "a", key="a"), late, new]
+        await run.ask("more?", bool)
+        return done
+
+    stage.flow(flow)
+    stage.start(flow)
+    stage.change(changed, name="flow")
+    assert stage.app.answer(stage.run_id, True).result(5) == ["aa", "bb", "cc"]
+    assert stage.calls == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("call", ["step", "gather", "map", "checkpoint"])
+def test_a_key_used_twice_is_refused(local: Stage, call: str) -> None:
+    @local.flow
+    async def flow(run: AsyncRun) -> None:
+        async def branch(inner: AsyncRun) -> int:
+            return await inner.step(len, "a")
+
+        for _ in range(2):
+            match call:
+                case "step":
+                    await run.step(len, "a", key="same")
+                case "gather":
+                    await run.gather(branch, key="same")
+                case "map":
+                    await run.map(len, ["a"], key="same")
+                case _:
+                    await run.checkpoint(key="same")
+
+    with pytest.raises(RunFailed, match="'same' was already used"):
+        local.start(flow).result(5)
+
+
+def test_two_calls_without_a_key_at_a_time_are_refused(awaiting: Stage) -> None:
+    @awaiting.flow
+    async def flow(run: AsyncRun) -> list[Any]:
+        async def slow(number: int) -> int:
+            await asyncio.sleep(0.01)
+            return number
+
+        both = await asyncio.gather(run.step(slow, 1), run.step(slow, 2), return_exceptions=True)
+        keyed = await asyncio.gather(run.step(slow, 3, key="c"), run.step(slow, 4, key="d"))
+        return [both[0], type(both[1]).__name__, str(both[1]), *keyed]
+
+    result = awaiting.start(flow).result(5)
+    assert result[:2] == [1, "InvalidInput"]
+    assert "still in flight" in result[2]
+    assert result[3:] == [3, 4]
+
+
+def test_threads_of_a_def_workflow_cannot_call_at_the_same_time_either() -> None:
+    import threading
+
+    from holdfast import App, Run
+
+    app = App("memory:")
+    inside, go = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        inside.set()
+        go.wait(5)
+        return "slow"
+
+    @app.workflow
+    def flow(run: Run) -> list[str]:
+        found: list[str] = []
+        thread = threading.Thread(target=lambda: found.append(run.step(slow)))
+        thread.start()
+        inside.wait(5)
+        try:
+            run.step(len, "a")
+        except InvalidInput as error:
+            found.append(str(error))
+        go.set()
+        thread.join()
+        return found
+
+    refused, result = app.start(flow).result(5)
+    assert "'slow#1' is still in flight" in refused
+    assert result == "slow"
+    app.close()
+
+
+def test_a_changed_result_does_not_change_the_record(stage: Stage) -> None:
+    kept = ["a"]
+
+    def make() -> list[str]:
+        return kept
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> list[str]:
+        found = await run.step(make)
+        found.append("mine")
+        kept.append("theirs")
+        await run.ask("more?", bool)
+        return found
+
+    stage.start(flow)
+    assert stage.journal("step")[0]["result"] == ["a"]
+    stage.restart()
+    assert stage.app.answer(stage.run_id, True).result(5) == ["a", "mine"]
