@@ -34,9 +34,13 @@ class Points:
         self._act = act
         self._numbers = itertools.count()
         self.names: list[str] = []
+        self.armed = True
+        """Whether points count."""
 
     def come_to(self, name: str) -> None:
         """A point is reached."""
+        if not self.armed:
+            return
         number = next(self._numbers)
         self.names.append(name)
         if number == self._at:

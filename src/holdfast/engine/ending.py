@@ -9,7 +9,7 @@ from holdfast.engine.commands import EntryData, Plan, Send
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.record import shown
-from holdfast.errors import Diverged, Halted, Interrupt, LeaseLost
+from holdfast.errors import Diverged, Halted, Interrupt, LeaseLost, RunError
 from holdfast.model.status import CANCELLED, COMPLETED, FAILED, PAUSED
 
 
@@ -29,13 +29,19 @@ def finish(exe: Execution, result: Any, error: BaseException | None, *, alone: b
     if diverged is None and not (passing or exe.is_waiting or exe.cancel is not None):
         left = exe.record.unseen()
         if left is not None:
-            diverged = Diverged(exe.run_id, shown(left), "nothing more: the workflow has ended", left["position"])
+            diverged = Diverged(exe.run_id, shown(left), f"nothing more: {_how(error)}", left["position"])
+            diverged.__cause__ = error
     if diverged is not None:
         yield from _diverged(exe, diverged)
     elif passing or exe.is_waiting:
         yield from exe.give_back()
     else:
         yield from _end(exe, _last_entry(exe, result, error), alone=alone)
+
+
+def _how(error: BaseException | None) -> str:
+    """How the workflow's function came to its end."""
+    return "the workflow has ended" if error is None else f"the workflow raised {type(error).__name__}: {error}"
 
 
 def _last_entry(exe: Execution, result: Any, error: BaseException | None) -> EntryData:
@@ -67,10 +73,12 @@ def _end(exe: Execution, entry: EntryData, *, alone: bool) -> Plan[None]:
     exe.record.ended = entry
 
 
-def _diverged(exe: Execution, error: Diverged) -> Plan[None]:
+def _diverged(exe: Execution, error: RunError) -> Plan[None]:
     """Pause the run: its journal is fine, the code is not. Nothing that was pending is written."""
     exe.root.pending.clear()
     exe.record.diverged = error
-    entry = {"kind": "diverged", "expected": error.expected, "found": error.found, "at": error.position}
+    entry: EntryData = {"kind": "diverged", "message": str(error)}
+    if isinstance(error, Diverged):
+        entry |= {"expected": error.expected, "found": error.found, "at": error.position}
     written = yield from exe.write(exe.root, [entry], status=PAUSED, release=True)
     exe.released = written.status

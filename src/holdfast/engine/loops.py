@@ -8,7 +8,7 @@ from holdfast.engine.commands import Plan, ReadState, Snapshot
 from holdfast.engine.execution import Execution
 from holdfast.engine.line import LoopMark
 from holdfast.engine.scope import Scope
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, RunError
 
 LOOP_KINDS = ("loop",)
 
@@ -63,7 +63,13 @@ def begin(exe: Execution, scope: Scope, key: str | None) -> Plan[Loop]:
 
 def _restore(exe: Execution, state: dict[str, Any], version: int) -> None:
     if version != exe.version and exe.upgrade is not None:
-        state = exe.upgrade(state, version)
+        try:
+            state = exe.upgrade(state, version)
+        except Exception as error:
+            stopped = error if isinstance(error, RunError) else RunError(f"the upgrade of the state raised {error!r}")
+            exe.record.diverged = stopped
+            exe.alarm = True
+            raise stopped from error
     exe.state.clear()
     exe.state.update(state)
 

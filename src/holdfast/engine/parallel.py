@@ -83,6 +83,7 @@ def _together(exe: Execution, scope: Scope, work: list[Branch], limit: int | Non
         scope.pending += branch.scope.pending
         scope.take += branch.scope.take
     raised = [result.error for result in results if isinstance(result, Raised)]
+    raised += [branch.scope.stopped for branch in work if branch.scope.stopped is not None]  # even if it was swallowed
     for kind in _GRAVEST:
         for error in raised:
             if isinstance(error, kind):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.engine.commands import EntryData
-from holdfast.errors import Diverged
+from holdfast.errors import RunError
 
 Positioned = tuple[int, EntryData]
 
@@ -40,7 +40,8 @@ class Record:
         self.gates: set[str] = set()
         self.timers: set[str] = set()
         self.cancelled_by: str | None = None
-        self.diverged: Diverged | None = None
+        self.diverged: RunError | None = None
+        """Why the code cannot go on with this journal."""
         self.rollback: list[EntryData] = []
         """The entries of a rollback that has begun and not ended."""
 

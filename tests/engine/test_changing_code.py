@@ -1,0 +1,112 @@
+"""Changing code under live runs: rehearsals, versions of state, and pruning long loops while they live."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncRun, Diverged, Keep, RunError
+from holdfast.testing import replay
+from tests.engine.stage import Stage
+
+
+def test_a_rehearsal_tells_whether_the_code_still_fits_and_changes_nothing(stage: Stage) -> None:
+    async def flow(run: AsyncRun) -> Any:
+        await run.step(len, "a")
+        return await run.gather(lambda r: r.step(len, "bb"), lambda r: r.ask("?", bool))
+
+    async def changed(run: AsyncRun) -> Any:
+        await run.step(len, "a")
+        await run.step(str, 1)
+        return await run.ask("?", bool)
+
+    stage.flow(flow)
+    stage.start(flow)
+    before = stage.journal()
+    assert replay(stage.app, stage.run_id).entries == len(before)
+    changed.__name__ = "flow"
+    stage.change(changed)
+    with pytest.raises(Diverged) as diverged:
+        replay(stage.app, stage.run_id)
+    assert "gather#1" in diverged.value.expected
+    assert "str#1" in diverged.value.found
+    assert diverged.value.position == 3
+    assert stage.journal() == before
+    assert stage.status() == "waiting"
+
+
+def test_a_rehearsal_of_an_ended_run_must_come_to_the_same_end(stage: Stage) -> None:
+    result = ["one"]
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> str:
+        await run.step(len, "a")
+        return result[0]
+
+    stage.start(flow)
+    assert replay(stage.app, stage.run_id).status == "completed"
+    result[0] = "two"
+    with pytest.raises(Diverged, match="two"):
+        replay(stage.app, stage.run_id)
+
+
+def test_state_of_an_older_version_is_brought_up_to_date_step_by_step(stage: Stage) -> None:
+    async def flow(run: AsyncRun) -> Any:
+        run.state["n"] = 1
+        async for turn in run.loop():
+            if turn == 3:
+                await run.ask("more?", bool)
+                return dict(run.state)
+            await run.step(int, turn)
+        return None
+
+    stage.flow(flow, version=1)
+    stage.start(flow)
+    stage.change(flow, version=3)
+    with pytest.raises(RunError, match="upgrade"):
+        stage.app.answer(stage.run_id, True)
+    assert stage.status() == "paused"
+    stage.app.upgrade("flow", 1)(lambda state: {**state, "two": True})
+    stage.app.upgrade("flow", 2)(lambda state: {**state, "three": True})
+    assert stage.app.resume(stage.run_id).result(5) == {"n": 1, "two": True, "three": True}
+
+
+def turning(stage: Stage, turns: int) -> Any:
+    """A run with so many turns that then waits."""
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        run.state["sum"] = 0
+        async for turn in run.loop():
+            if turn > turns:
+                await run.ask("Enough?", bool)
+                return run.state["sum"]
+            run.state["sum"] += await run.step(int, turn)
+        return None
+
+    return flow
+
+
+def test_resuming_reads_as_much_after_many_turns_as_after_few(local: Stage) -> None:
+    stage, read, run_id = local, [], local.run_id
+    for turns in (10, 400):
+        stage.run_id = f"{run_id}-{turns}"
+        stage.start(turning(stage, turns))
+        stage.restart()
+        before = stage.wire.rows_read
+        assert stage.app.answer(stage.run_id, True).result(5) == turns * (turns + 1) // 2
+        read.append(stage.wire.rows_read - before)
+    assert read[0] == read[1]
+
+
+def test_finished_turns_are_pruned_while_the_run_is_alive(stage: Stage) -> None:
+    turns = 60
+    stage.start(turning(stage, turns))
+    pruned = stage.onlooker.prune(stage.run_id, Keep(last=1, journal=True))
+    assert pruned.entries > turns
+    assert len(stage.journal()) < 12
+    stage.restart()
+    assert stage.app.answer(stage.run_id, True).result(5) == turns * (turns + 1) // 2
+    assert stage.onlooker.verify().ok
+    assert replay(stage.app, stage.run_id).status == "completed"

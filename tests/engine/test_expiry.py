@@ -1,0 +1,139 @@
+"""Gates that expire, and answers that come while somebody else has the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncRun, GateClosed, GateExpired, RunFailed
+from tests.engine.stage import Stage, until
+
+
+@dataclasses.dataclass
+class Decision:
+    approve: bool
+    note: str
+    amount: int = 5
+
+
+def asking(stage: Stage, fields: Any, **options: Any) -> list[Any]:
+    """Start a run that asks so, with an hour's time; what it gets told is noted in the list."""
+    seen: list[Any] = []
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> None:
+        seen.append(await run.ask("What?", fields, expires=3600, **options))
+        await run.ask("more?", bool)
+
+    stage.start(flow)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "expected"),
+    [
+        ({"approve": bool, "note": str}, {}, {"approve": False, "note": ""}),
+        (bool, {}, False),
+        (Decision, {}, Decision(False, "", 5)),
+        ({"n": int}, {"expired": {"n": 7}}, {"n": 7}),
+        (str, {"expired": "silence"}, "silence"),
+    ],
+)
+def test_a_gate_that_expires_has_its_declared_outcome(
+    stage: Stage, fields: Any, options: dict[str, Any], expected: Any
+) -> None:
+    seen = asking(stage, fields, **options)
+    stage.app.resume(stage.run_id)
+    assert seen == []
+    stage.clock.advance(3601)
+    stage.restart()
+    stage.app.resume(stage.run_id)
+    assert seen == [expected]
+    assert [gate.state for gate in stage.app.gates(stage.run_id, state=None)] == ["expired", "open"]
+    stage.restart()
+    stage.app.answer(stage.run_id, True).result(5)
+    assert seen == [expected, expected]
+    first = stage.journal("answered")[0]
+    assert first["expired"] is True
+
+
+def test_a_gate_may_be_declared_to_fail(stage: Stage) -> None:
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        try:
+            await run.ask("What?", str, expires=10, expired="fail")
+        except GateExpired as error:
+            return [error.gate, await run.ask("And now?", str)]
+
+    stage.start(flow)
+    stage.clock.advance(11)
+    stage.app.resume(stage.run_id)
+    stage.restart()
+    assert stage.app.answer(stage.run_id, "go on").result(5) == ["ask#1", "go on"]
+
+
+def test_a_gate_that_fails_fails_the_run_if_nobody_minds(local: Stage) -> None:
+    @local.flow
+    async def flow(run: AsyncRun) -> None:
+        await run.ask("What?", str, expires=10, expired="fail")
+
+    handle = local.start(flow)
+    local.clock.advance(11)
+    with pytest.raises(RunFailed, match="GateExpired: nobody answered gate 'ask#1'"):
+        handle.result(5)
+
+
+def test_an_answer_after_expiry_is_refused_even_if_no_timer_has_fired(stage: Stage) -> None:
+    seen = asking(stage, bool)
+    stage.clock.advance(3601)
+    (gate,) = stage.app.gates(stage.run_id)
+    assert gate.state == "open", "nobody has looked yet"
+    with pytest.raises(GateClosed, match="expired"):
+        stage.app.answer(stage.run_id, True)
+    stage.app.resume(stage.run_id)
+    assert seen == [False]
+    with pytest.raises(GateClosed, match="expired"):
+        stage.app.answer(stage.run_id, True, gate="ask#1")
+
+
+def test_an_answer_in_time_beats_the_expiry_however_late_it_is_read(stage: Stage) -> None:
+    seen = asking(stage, bool)
+    stage.app.answer(stage.run_id, True, here=False)
+    stage.clock.advance(3601)
+    stage.app.resume(stage.run_id)
+    assert seen == [True]
+
+
+def test_an_answer_while_another_app_holds_the_run_is_not_lost(stage: Stage) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        inside.set()
+        assert go.wait(10)
+        return "slow"
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> list[Any]:
+        async def asks(inner: AsyncRun) -> Any:
+            return await inner.ask("ok?", bool)
+
+        async def works(inner: AsyncRun) -> str:
+            return await inner.step(slow)
+
+        return await run.gather(asks, works)
+
+    first = stage.app
+    thread = threading.Thread(target=lambda: first.start("flow", run_id=stage.run_id))
+    thread.start()
+    assert inside.wait(10)
+    until(lambda: bool(stage.onlooker.port.gates(None, "open", 100) and first.gates(stage.run_id)), "the gate is open")
+    second = stage.open()
+    assert second.answer(stage.run_id, True, by="ana").status() == "running"
+    assert stage.journal("answered") == []
+    go.set()
+    thread.join(10)
+    assert second.handle(stage.run_id).result(5) == [True, "slow"]
+    assert len(stage.journal("answered")) == 1
