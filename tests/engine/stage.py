@@ -14,6 +14,7 @@ from holdfast import App, Handle, Store
 from holdfast.clock import SystemClock
 from holdfast.errors import StorageFailed
 from holdfast.model.commit import Commit, Guard
+from holdfast.runtime.reaper import redeliver
 from holdfast.store.port import StorePort
 from holdfast.store.sqlite.store import SqliteStore
 from tests.engine.either import Flow, as_def
@@ -136,6 +137,11 @@ class Stage:
         """The process has died: take the run up in another one."""
         self.restart()
         return self.app.resume(self.run_id)
+
+    def redeliver(self) -> None:
+        """What a worker's reaper does: deliver what the dead have left in their outboxes."""
+        core = self.app._core
+        core.blocking.run(redeliver(core))
 
     def die(self) -> None:
         """Cut the wire. For the test's functions: the process dies here."""

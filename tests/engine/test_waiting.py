@@ -192,10 +192,50 @@ def test_a_run_sends_to_another_and_wakes_it(stage: Stage) -> None:
     stage.start(waits, run_id=other)
     stage.start_and_die(sends)
     assert stage.resume().result(5) == "sent"
+    assert stage.status(other) == "waiting", "the sender died before it delivered"
+    stage.redeliver()
+    stage.app.resume(other)
     assert [entry["kind"] for entry in stage.journal(run_id=other)] == ["started", "wait", "received", "wait"]
     assert stage.onlooker.port.outbox(1000) == []
     stage.clock.advance(61)
     assert stage.app.handle(other).result(5) == [{"from": stage.run_id}, "no second"]
+
+
+def test_what_a_run_sends_is_delivered_and_wakes_the_other_at_once(stage: Stage) -> None:
+    other = f"{stage.run_id}-other"
+
+    @stage.flow
+    async def waits(run: AsyncRun) -> Any:
+        return await run.wait_for("hello")
+
+    @stage.flow
+    async def sends(run: AsyncRun) -> None:
+        await run.send(other, "hello", [1, 2])
+
+    stage.start(waits, run_id=other)
+    stage.start(sends)
+    assert stage.status(other) == "completed"
+    assert stage.app.handle(other).result(5) == [1, 2]
+
+
+def test_what_a_child_run_sends_wakes_the_other_too(stage: Stage) -> None:
+    other = f"{stage.run_id}-other"
+
+    @stage.flow
+    async def waits(run: AsyncRun) -> Any:
+        return await run.wait_for("hello")
+
+    @stage.flow
+    async def sends(run: AsyncRun) -> None:
+        await run.send(other, "hello", [1, 2])
+
+    @stage.flow
+    async def parent(run: AsyncRun) -> None:
+        await run.child("sends")
+
+    stage.start(waits, run_id=other)
+    stage.start(parent)
+    assert stage.status(other) == "completed"
 
 
 def test_what_cannot_be_delivered_does_not_hold_the_sender_up(stage: Stage) -> None:

@@ -73,6 +73,8 @@ class Carrier:
         self.lease_until = taken_at + lease_s
         """On the monotonic clock; surely not later than the store's."""
         self.exe: Execution = None  # type: ignore[assignment]  # made of what is read through this carrier
+        self.woken: list[str] = []
+        """Other runs that became ready by what its children sent."""
         self.messages: list[tuple[int, c.Send]] = []
         """What was put into the outbox and is not delivered yet."""
         self._guard = place.guard()
@@ -119,7 +121,10 @@ class Carrier:
         if kind in self._read:
             return (yield from self._safely(self._read[kind](command)))
         if kind is c.RunChild:
-            return (yield from run_child(self, command))
+            try:
+                return (yield from run_child(self, command))
+            except StorageError as error:
+                raise self._halted(error) from error
         return (yield command)
 
     def _safely(self, action: Any) -> Carried[Any]:

@@ -76,7 +76,7 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
         app.executions.discard(exe)
         app.heart.let_go(carrier)
     woken = yield from deliver(app, row, carrier.messages)
-    return Moved(row.run_id, exe.released, woken, error)
+    return Moved(row.run_id, exe.released, (*carrier.woken, *woken), error)
 
 
 def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: Past) -> Execution:

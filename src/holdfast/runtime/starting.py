@@ -10,12 +10,12 @@ import msgspec
 
 from holdfast.clock import US
 from holdfast.engine.commands import Ended, RunChild
-from holdfast.errors import InputConflict, InvalidInput, RunNotFound, Unstorable
+from holdfast.errors import InputConflict, InvalidInput, RunNotFound, StorageError, Unstorable
 from holdfast.ids import check_id
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Guard, NewEntry, NewRun, Refused, Take
 from holdfast.model.rows import RunRow
-from holdfast.model.status import CANCELLED, COMPLETED, READY, TERMINAL
+from holdfast.model.status import AT_WORK, CANCELLED, COMPLETED, READY, TERMINAL
 from holdfast.runtime.codec import CODEC
 from holdfast.runtime.reads import first_entry, last_entry
 from holdfast.store.seal import check_run
@@ -26,6 +26,7 @@ from holdfast.verbs.values import metadata_pairs, value_body
 if TYPE_CHECKING:
     from holdfast.runtime.carrier import Carrier
     from holdfast.runtime.core import AppCore
+    from holdfast.runtime.moving import Moved
 
 R = TypeVar("R")
 Acts = Generator[Any, Any, R]
@@ -180,10 +181,16 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
     start = Start(command.run_id, name, version, command.args, command.kwargs, parent=parent)
     here = known is not None and not command.detached
     row, claimed = yield from create(app, start, take=here)
-    if claimed is None and here and row.status == READY:
+    if (
+        claimed is None and here and (row.status == READY or row.status in AT_WORK)
+    ):  # at work: perhaps of a dead process
         claimed = yield from claim(app, command.run_id)
-    if claimed is not None:
-        yield Move(claimed._replace(alone=False))
+    while claimed is not None:
+        moved: Moved = yield Move(claimed._replace(alone=False))
+        carrier.woken += moved.woken
+        if isinstance(moved.error, StorageError) or not isinstance(moved.error, Exception | None):
+            raise moved.error  # the store failed, or the process is being ended: so it is for the parent
+        claimed = (yield from claim(app, command.run_id)) if moved.status == READY else None
     ended: Ended | None = yield lambda: _how_it_ended(app, command.run_id)
     return ended
 
