@@ -46,7 +46,8 @@ def keep(value: Any) -> Any:
 @DBOS.workflow()  # type: ignore[untyped-decorator, unused-ignore]
 def workflow(name: str) -> None:
     """Takes steps as they are asked for, until it is told to end."""
-    while (work := _work[name].get()) is not None:
+    queue = _work[name]  # it is forgotten before the last word has come
+    while (work := queue.get()) is not None:
         values, done = work
         done.put(timed(keep, values))
 

@@ -17,7 +17,7 @@ import holdfast
 from tests.torture import engine_everything as story
 from tests.torture import engine_rollbacks as rollbacks
 from tests.torture import engine_world as world
-from tests.torture.engine_lives import KILLED, Case, Site, everything, live_all, site
+from tests.torture.engine_lives import KILLED, LIFE_S, Case, Site, everything, live_all, site
 from tests.torture.engine_oracle import PROBLEMS, Oracle
 from tests.torture.figures import Figures
 
@@ -30,6 +30,7 @@ MUTANTS: Final = {
     "child_not_looked_for": ("stranded", "stuck"),
 }
 
+_MUTANT_S: Final = 5.0
 _PARTS: Final = [(kind, rollback) for rollback in (False, True) for kind in story.KINDS]
 
 
@@ -92,7 +93,7 @@ class _Part:
             register = functools.partial(rollbacks.register, case=case) if self._rollback else story.register
             case.live(act, register)
 
-        live_all(cases, self._site.at_once, live, self._ended)
+        live_all(cases, self._site.at_once, live, self._ended, _MUTANT_S if self._figures.mutant else LIFE_S)
 
     def _ended(self, case: Case, status: int | None) -> bool:
         """A life has ended. Whether the case has another."""
@@ -113,5 +114,5 @@ class _Part:
         else:
             oracle.end()
         if not case.kills:
-            self._counted = max(line.arg for line in world.lines(case.place) if line.kind == "life")
+            self._counted = max([line.arg for line in world.lines(case.place) if line.kind == "life"], default=0)
         return False

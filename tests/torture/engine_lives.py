@@ -149,6 +149,7 @@ def live_all(
     at_once: int,
     live: Callable[[Case], None],
     ended: Callable[[Case, int | None], bool],
+    life_s: float = LIFE_S,
 ) -> None:
     """Let the cases live, some at a time. `ended` looks at what a life left and says whether there is another."""
     active: dict[int, Waiting] = {}
@@ -156,7 +157,7 @@ def live_all(
     try:
         while True:
             while len(active) < at_once and (case := again.pop() if again else next(cases, None)) is not None:
-                active[child(live, case)] = Waiting(case, time.monotonic() + LIFE_S)
+                active[child(live, case)] = Waiting(case, time.monotonic() + life_s)
             if not active:
                 return
             for pid, one in list(active.items()):

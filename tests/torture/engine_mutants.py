@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
+from holdfast.engine import effects, goingback, parallel, steps
+from holdfast.engine.commands import Plan, Write, Written
+from holdfast.engine.execution import Execution
+from holdfast.engine.scope import Scope
+from holdfast.model import commit as why
+from holdfast.runtime import starting
+from holdfast.runtime.carrier import Carrier
+from holdfast.runtime.codec import CODEC
+from holdfast.store.decide import inbox
 from tests.torture.mutants import mutated
 
 
@@ -17,4 +28,131 @@ def engine_mutated(name: str | None) -> Iterator[None]:
         yield
 
 
-_MUTANTS: dict[str, Callable[[], Any]] = {}
+# --- effects ---------------------------------------------------------------------------------------------------------
+
+
+def _effect_without_intent() -> Any:
+    """An effect is performed, and only then recorded."""
+
+    def intend(this: Any) -> Plan[None]:
+        this.entries = [this.entry("intent")]
+        yield from ()
+
+    return mock.patch.object(effects, "_intend", intend)
+
+
+def _doubt_ignored() -> Any:
+    """An effect whose outcome nobody knows is simply performed again, whatever its policy."""
+
+    def in_doubt(this: Any, attempt: int, why: str = "") -> Plan[Any]:
+        yield from effects._intend_again(this)
+        return (yield from effects._perform(this, attempt))
+
+    return mock.patch.object(effects, "_in_doubt", in_doubt)
+
+
+def _other_key_after_a_crash() -> Any:
+    """The idempotency key is another one in every process."""
+    token = type(CODEC).effect_token
+
+    def other(codec: Any, incarnation: bytes, key: str, epoch: int) -> str:
+        return f"{token(codec, incarnation, key, epoch)}{os.getpid()}"
+
+    return mock.patch.object(type(CODEC), "effect_token", other)
+
+
+# --- replay and rollback ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _recorded_steps_ignored() -> Iterator[None]:
+    """A step runs although its result is recorded."""
+
+    def step(exe: Execution, scope: Scope, spec: steps.Spec) -> Plan[Any]:
+        call, entries = scope.enter(spec.name, spec.key, steps.STEP_KINDS)
+        try:
+            left = [entry for entry in entries if entry["kind"] != "step"]
+            digest = exe.codec.digest(spec.args, spec.kwargs)
+            return (yield from steps._live(exe, scope, spec, call, digest, left))
+        finally:
+            scope.leave()
+
+    with mock.patch.object(steps, "step", step), mock.patch.object(parallel, "step", step):
+        yield
+
+
+def _undo_not_recorded() -> Any:
+    """An undo is carried out, and nobody writes that down."""
+    undo = goingback._undo
+
+    def unrecorded(exe: Execution, line: Any, undos: Any, **more: Any) -> Plan[None]:
+        plan = undo(exe, line, undos, **more)
+        with contextlib.suppress(StopIteration):
+            command = next(plan)
+            while not (isinstance(command, Write) and command.entries[0]["kind"] == "undone"):
+                command = plan.send((yield command))
+
+    return mock.patch.object(goingback, "_undo", unrecorded)
+
+
+def _child_not_looked_for() -> Any:
+    """A parent that goes on does not take its child from a process that died."""
+    return mock.patch.object(starting, "AT_WORK", frozenset())
+
+
+# --- claims and answers ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _lease_loss_swallowed() -> Iterator[None]:
+    """A process whose claim was lost goes on as if its writes had been accepted."""
+    write = Carrier._write
+
+    def written(carrier: Carrier, command: Write) -> Any:
+        try:
+            return (yield from write(carrier, command))
+        except BaseException:
+            carrier.exe.stopped = None
+            return Written(carrier.exe.position + len(command.entries), 0, command.status or "running")
+
+    def held(carrier: Carrier) -> Any:
+        carrier.exe.stopped = None
+        yield from ()
+
+    with mock.patch.object(Carrier, "_write", written), mock.patch.object(Carrier, "_surely_held", held):
+        yield
+
+
+def _answers_not_guarded() -> Any:
+    """A gate takes every answer, not only the first."""
+    admit = inbox._admit
+
+    def admitted(draft: Any, new: Any) -> Any:
+        refused = admit(draft, new)
+        return None if refused is not None and refused.why == why.ANSWERED else refused
+
+    return mock.patch.object(inbox, "_admit", admitted)
+
+
+def _wakes_slept_through() -> Any:
+    """The commit with which a run begins to wait does not say what of the inbox was read."""
+    commit = Carrier._commit
+
+    def committed(carrier: Carrier, write: Write) -> Any:
+        write.inbox_read = None
+        return commit(carrier, write)
+
+    return mock.patch.object(Carrier, "_commit", committed)
+
+
+_MUTANTS: dict[str, Callable[[], Any]] = {
+    "effect_without_intent": _effect_without_intent,
+    "doubt_ignored": _doubt_ignored,
+    "other_key_after_a_crash": _other_key_after_a_crash,
+    "recorded_steps_ignored": _recorded_steps_ignored,
+    "undo_not_recorded": _undo_not_recorded,
+    "child_not_looked_for": _child_not_looked_for,
+    "lease_loss_swallowed": _lease_loss_swallowed,
+    "answers_not_guarded": _answers_not_guarded,
+    "wakes_slept_through": _wakes_slept_through,
+}

@@ -62,7 +62,7 @@ class World(msgspec.Struct, gc=False):
 class _Effect:
     """One call of an effect."""
 
-    __slots__ = ("call", "digest", "entries", "exe", "key", "keyed", "scope", "spec", "world")
+    __slots__ = ("call", "digest", "entries", "exe", "flying", "key", "keyed", "scope", "spec", "world")
 
     def __init__(self, exe: Execution, scope: Scope, spec: Spec, world: World, call: str, entries: list[EntryData]):
         self.exe = exe
@@ -72,6 +72,8 @@ class _Effect:
         self.call = call
         self.keyed = spec.key is not None
         self.entries = entries
+        self.flying = False
+        """It is this very call that is under way under its key."""
         self.digest = exe.codec.digest(spec.args, spec.kwargs)
         epoch = exe.line.epoch
         key = spec.key or scope.named(scope.counted(f"{spec.name}:{self.digest or '?'}"))
@@ -101,7 +103,8 @@ def world_of(
 
 def effect(exe: Execution, scope: Scope, spec: Spec, world: World) -> Plan[Any]:
     """Perform an effect, or return what is recorded of it."""
-    call, entries = scope.enter(spec.name, spec.key, EFFECT_KINDS)
+    call, entries = scope.enter(spec.name, spec.key, EFFECT_KINDS, again=True)
+    this = None
     try:
         this = _Effect(exe, scope, spec, world, call, entries)
         if entries:
@@ -112,6 +115,8 @@ def effect(exe: Execution, scope: Scope, spec: Spec, world: World) -> Plan[Any]:
                 return _told(this, entries[-1])
         return (yield from _live(this))
     finally:
+        if this is not None and this.flying:
+            exe.flying.discard(this.key)
         if spec.key is None:
             scope.busy = ""
 
@@ -127,6 +132,10 @@ def _told(this: _Effect, entry: EntryData, cause: BaseException | None = None) -
 def _live(this: _Effect) -> Plan[Any]:
     exe, entries = this.exe, this.entries
     yield from exe.attend(this.scope, this.call, this.keyed)
+    if this.key in exe.flying:
+        raise InvalidInput(f"an effect with the key {this.key!r} is under way in another branch of run {exe.run_id!r}")
+    exe.flying.add(this.key)
+    this.flying = True
     if not entries:
         if exe.forked:
             known = yield from _from_family(this)

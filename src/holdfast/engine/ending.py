@@ -9,7 +9,7 @@ from holdfast.engine.commands import EntryData, Plan, Send
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.record import shown
-from holdfast.errors import Diverged, Halted, Interrupt, LeaseLost, RunError
+from holdfast.errors import Diverged, Halted, Interrupt, InvalidInput, LeaseLost, RunError
 from holdfast.model.status import CANCELLED, COMPLETED, FAILED, PAUSED
 
 
@@ -65,10 +65,16 @@ def _end(exe: Execution, entry: EntryData, *, alone: bool) -> Plan[None]:
     if parent is not None and alone and not parent.get("detached"):
         send = (*send, wake_parent(parent, exe.run_id, exe.incarnation))
     record = exe.record
-    written = yield from exe.write(
-        exe.root, [entry], status=entry["kind"], release=True, send=send, close_gates=sorted(record.gates),
-        drop_timers=sorted(record.timers), snapshot=exe.snapshot(),
-    )  # fmt: skip
+    more: dict[str, Any] = {
+        "release": True, "send": send, "close_gates": sorted(record.gates), "drop_timers": sorted(record.timers),
+    }  # fmt: skip
+    try:
+        written = yield from exe.write(exe.root, [entry], status=entry["kind"], snapshot=exe.snapshot(), **more)
+    except InvalidInput as refused:  # the result or the state cannot be stored: the run ends all the same
+        if entry["kind"] == COMPLETED:
+            entry = {"kind": FAILED, "error": failure_of(refused)}
+        exe.root.pending.clear()
+        written = yield from exe.write(exe.root, [entry], status=entry["kind"], **more)
     exe.released = written.status
     exe.record.ended = entry
 

@@ -10,7 +10,7 @@ from holdfast.engine.line import Line
 from holdfast.engine.record import Record
 from holdfast.engine.retry import ONCE, Retry
 from holdfast.engine.scope import Scope
-from holdfast.errors import Cancelled, Suspended
+from holdfast.errors import Cancelled, InvalidInput, Suspended
 from holdfast.model.status import PAUSED, READY, WAITING
 
 US: Final = 1_000_000
@@ -70,6 +70,7 @@ class Execution:
         self.upgrade = upgrade
         self.undos = undos
         self.root = Scope(run_id, record)
+        line.kept = record.kept
         self.state: dict[str, Any] = {}
         self.position = 0
         # --- the inbox
@@ -89,6 +90,8 @@ class Execution:
         self._requests: list[int] = []
         self.give_way = False
         self.cancel_until_us: int | None = None
+        self.flying: set[str] = set()
+        """The keys of effects that are under way."""
         # --- how it stands
         self.stopped: BaseException | None = None
         self.released = ""
@@ -161,14 +164,22 @@ class Execution:
 
     def write(self, scope: Scope, entries: list[EntryData], **more: Any) -> Plan[Written]:
         """One commit, with what the scope has pending."""
-        if scope.pending:
-            entries = scope.pending + entries
+        pending, take = scope.pending.copy(), scope.take.copy()
+        if pending:
+            entries = pending + entries
             scope.pending.clear()
-        if scope.take:
-            more["take"] = scope.take.copy()
+        if take:
+            more["take"] = take
             scope.take.clear()
-        written: Written = yield Write(entries, **more)
+        try:
+            written: Written = yield Write(entries, **more)
+        except Exception:  # refused, so nothing was written: it travels with the next commit
+            scope.pending[:0], scope.take[:0] = pending, take
+            raise
         self.position = written.position
+        for back, entry in enumerate(reversed(entries)):
+            if entry["kind"] == "version":
+                self.line.kept.append(written.position - back)
         if written.inbox > self.inbox_newest:
             self.inbox_newest = written.inbox
         return written
@@ -191,14 +202,18 @@ class Execution:
 
     def wait(self, scope: Scope, entries: list[EntryData], **more: Any) -> Plan[Any]:
         """Record that a call waits, and stop. On the main line the run is given back in the same commit."""
-        error = self.suspended(scope)
-        if scope.main and not self.alarm:
-            more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot())
-            written = yield from self.write(scope, entries, **more)
-            self.released = written.status
-            self.stopped = error
-        elif entries or scope.pending:
-            yield from self.write(scope, entries, **more)
+        before, error = self.waits_read, self.suspended(scope)
+        try:
+            if scope.main and not self.alarm:
+                more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot())
+                written = yield from self.write(scope, entries, **more)
+                self.released = written.status
+                self.stopped = error
+            elif entries or more or scope.pending:
+                yield from self.write(scope, entries, **more)
+        except Exception:  # what was to be written cannot be stored, so nobody waits
+            scope.stopped, self.waits_read = None, before
+            raise
         raise error
 
     def give_back(self) -> Plan[None]:
@@ -214,10 +229,13 @@ class Execution:
             entries.append({"kind": "paused", "by": self.pause.by})
         else:
             status = WAITING
-        read = self.waits_read if status == WAITING else None
-        written = yield from self.write(
-            root, entries, status=status, inbox_read=read, release=True, snapshot=self.snapshot()
-        )
+        more: dict[str, Any] = {"status": status, "release": True}
+        if status == WAITING:
+            more["inbox_read"] = self.waits_read
+        try:
+            written = yield from self.write(root, entries, **more, snapshot=self.snapshot())
+        except InvalidInput:  # the state cannot be stored; a replay makes it again, so the code will be told there
+            written = yield from self.write(root, entries, **more)
         self.released = written.status
 
     def snapshot(self) -> Snapshot | None:

@@ -36,6 +36,8 @@ class Line:
         self.spans = spans or []
         self.covers = covers
         self.loops = loops or []
+        self.kept: list[int] = []
+        """Positions that matter in whatever turn they stand: which versions of the code the run has taken."""
         self.epoch = 0
         self.forked = ""
 
@@ -51,20 +53,24 @@ class Line:
         return next((mark for mark in self.loops if mark.call == call), None)
 
     def before(self, call: str) -> list[LoopMark]:
-        """The loops that were entered before this one."""
+        """The loops that were entered before this one, which are not inside its turns."""
         names = [mark.call for mark in self.loops]
-        return self.loops[: names.index(call)] if call in names else list(self.loops)
+        marks = self.loops[: names.index(call)] if call in names else self.loops
+        return [mark for mark in marks if not mark.call.startswith(f"{call}[")]
 
     def resume(self, position: int, version: int, own: LoopMark | None = None) -> dict[str, Any]:
         """What a checkpoint that covers `position` carries. `own`: the loop whose turn ends with it."""
         if own is None:
             return self.told(self.spans_to(position), self.loops, version)
-        return self.told(self.spans_to(own.at), [*self.before(own.call), own], version)
+        return self.told(self._spans_of(own), [*self.before(own.call), own], version)
 
     def finished(self, own: LoopMark, position: int) -> None:
         """A turn of the loop has ended at `position`: what came before in the loop does not matter any more."""
-        self.spans, self.loops = self.spans_to(own.at), [*self.before(own.call), own]
+        self.spans, self.loops = self._spans_of(own), [*self.before(own.call), own]
         self.covers = position
+
+    def _spans_of(self, own: LoopMark) -> list[Span]:
+        return joined([*self.spans_to(own.at), *[(position, position) for position in self.kept]])
 
     def told(self, spans: list[Span], loops: list[LoopMark], version: int) -> dict[str, Any]:
         """A line as a checkpoint carries it."""

@@ -81,6 +81,8 @@ def end_turn(exe: Execution, loop: Loop) -> Plan[None]:
         raise scope.stopped
     if exe.stopped is not None:
         raise exe.stopped
+    if any(entry["kind"] == "version" for entry in scope.pending):  # its position must be known to be kept
+        yield from exe.write(scope, [])
     mark = LoopMark(loop.outer.named(loop.call), loop.turn, "", loop.at)
     entry: dict[str, Any] = {"kind": "turn", "loop": mark.call, "turn": loop.turn}
     snapshot = Snapshot(exe.state, exe.line.resume(exe.position, exe.version, mark))

@@ -11,7 +11,7 @@ from holdfast.engine.commands import Branch, Plan, Raised, Together
 from holdfast.engine.execution import Execution
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import Spec, step
-from holdfast.errors import Cancelled, Halted, InvalidInput, LeaseLost, Suspended
+from holdfast.errors import Cancelled, Halted, Interrupt, InvalidInput, LeaseLost, Suspended
 from holdfast.limits import BRANCHES_MAX
 
 _GRAVEST: Final = (LeaseLost, Halted, Cancelled, Suspended)
@@ -84,6 +84,9 @@ def _together(exe: Execution, scope: Scope, work: list[Branch], limit: int | Non
         scope.take += branch.scope.take
     raised = [result.error for result in results if isinstance(result, Raised)]
     raised += [branch.scope.stopped for branch in work if branch.scope.stopped is not None]  # even if it was swallowed
+    for error in raised:  # the process or the task is being ended
+        if not isinstance(error, (Exception, Interrupt)):
+            raise error
     for kind in _GRAVEST:
         for error in raised:
             if isinstance(error, kind):

@@ -35,6 +35,8 @@ class Record:
         self.started: EntryData = {}
         self.ended: EntryData | None = None
         self.versions: dict[str, int] = {}
+        self.kept: list[int] = []
+        """Where these are recorded."""
         self.children: dict[str, EntryData] = {}
         """Children that were started and have not ended, as far as is recorded."""
         self.gates: set[str] = set()
@@ -129,6 +131,7 @@ def _note_fact(record: Record, entry: EntryData) -> None:
             record.ended = entry
         case "version":
             record.versions[entry["name"]] = entry["number"]
+            record.kept.append(entry["position"])
         case "rolling_back":
             record.rollback = [entry]
         case "undoing" | "undone" | "undo_failed":

@@ -7,12 +7,27 @@ key happen one after the other, so the n-th call of a name is the same call in e
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from holdfast.engine.commands import EntryData
 from holdfast.engine.record import Record, full_name, shown
 from holdfast.errors import Cancelled, Diverged, InvalidInput
 from holdfast.ids import check_id
+
+
+def check_key(what: str, key: object) -> str:
+    """A user's name for a call: an id that cannot be taken for one the engine makes, as `price#1` or `map#1[3]/len#1`."""
+    name = check_id(what, key)
+    if "[" in name or _ENDS_IN_NUMBER.search(name):
+        raise InvalidInput(
+            f"{what} {name!r} could be taken for a name made by the engine: "
+            "leave out '[', and do not end it in '#', '@', '?' or '%' and a number"
+        )
+    return name
+
+
+_ENDS_IN_NUMBER = re.compile(r"[#@?%]\d+\Z")
 
 
 class Scope:
@@ -30,7 +45,7 @@ class Scope:
         self.whole = record
         self._record = record.scope(path) if record.scopes else None
         self._counts: dict[str, int] = {}
-        self._keys: set[str] = set()
+        self._keys: dict[str, int] = {}
         self._next = 0
         self.busy = ""
         """The call without a key that is in flight."""
@@ -72,8 +87,13 @@ class Scope:
             scope = scope._outer
         return None
 
-    def enter(self, name: str, key: str | None, kinds: tuple[str, ...]) -> tuple[str, list[EntryData]]:
-        """Give the call its identity and what is recorded of it. `kinds` are the kinds its first entry may have."""
+    def enter(
+        self, name: str, key: str | None, kinds: tuple[str, ...], *, again: bool = False
+    ) -> tuple[str, list[EntryData]]:
+        """Give the call its identity and what is recorded of it. `kinds` are the kinds its first entry may have.
+
+        `again`: a key may be used again, since it names what is done and not the call.
+        """
         if self.stopped is not None:
             raise self.stopped
         if key is None:
@@ -84,10 +104,11 @@ class Scope:
                 )
             call = self.busy = self.counted(name)
         else:
-            call = check_id("key", key)
-            if call in self._keys:
+            call = check_key("key", key)
+            count = self._keys[call] = self._keys.get(call, 0) + 1
+            if count > 1 and not again:
                 raise InvalidInput(f"the key {key!r} was already used in this scope of run {self.run_id!r}")
-            self._keys.add(call)
+            call = call if count == 1 else f"{call}%{count}"
         entries = self._recorded(call, key is not None, kinds) if self._record is not None else []
         if not entries and self._outer is not None:
             missed = self._outer._missed()

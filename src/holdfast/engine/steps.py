@@ -12,9 +12,8 @@ from holdfast.engine.execution import SHORT_WAIT_US, Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import Retry, retry_of
-from holdfast.engine.scope import Scope
+from holdfast.engine.scope import Scope, check_key
 from holdfast.errors import InvalidInput, StepFailed, Unstorable
-from holdfast.ids import check_id
 
 STEP_KINDS = ("step", "attempt")
 
@@ -48,7 +47,7 @@ def spec_of(
         name = "lambda" if name == "<lambda>" else name
     if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
         raise InvalidInput(f"timeout must be a number of seconds above 0, not {timeout!r}")
-    return Spec(fn, args, kwargs, check_id("name", name), key, retry, timeout)
+    return Spec(fn, args, kwargs, check_key("name", name), key, retry, timeout)
 
 
 def step(exe: Execution, scope: Scope, spec: Spec) -> Plan[Any]:

@@ -61,8 +61,7 @@ def version(exe: Execution, scope: Scope, name: str, number: int) -> Plan[int]:
     versions = exe.record.versions
     if name not in versions:
         versions[name] = 0 if scope.behind else number
-        if versions[name]:
-            scope.pending.append({"kind": "version", "name": name, "number": number})
+        scope.pending.append({"kind": "version", "name": name, "number": versions[name]})
     yield from ()
     return versions[name]
 
