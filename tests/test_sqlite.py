@@ -249,7 +249,7 @@ EXPECTED_SCANS = {
 
 EXPECTED_SORTS = {
     "runs_page_statuses",  # one page of several statuses
-    "gates_of_run", "gates_of_state", "gates_all", "timers",  # few rows each
+    "gates_of_run", "gates_of_state", "gates_all", "timers", "runs_held_after",  # few rows each
     "usage_runs",
 }  # fmt: skip
 
