@@ -47,10 +47,11 @@ class Probe:
         return max(found) > 2 * STALL_S
 
     def slow(self, looks: int) -> bool:
-        """Whether at least a fifth of the last so many looks found a disk far slower than in quiet moments."""
+        """Whether at least a fifth of the last so many looks, and not just one, found a disk far slower than usual."""
         quiet = sorted(self._found)[len(self._found) // 10]
         last = self._found[-looks:]
-        return sum(look > max(SLOW * quiet, _SLOW_MIN_S) for look in last) * 5 >= len(last)
+        found = sum(look > max(SLOW * quiet, _SLOW_MIN_S) for look in last)
+        return found >= min(2, len(last)) and found * 5 >= len(last)
 
     def wait(self) -> None:
         """Wait for a quiet moment, but not for ever."""

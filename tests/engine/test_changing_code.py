@@ -110,3 +110,30 @@ def test_finished_turns_are_pruned_while_the_run_is_alive(stage: Stage) -> None:
     assert stage.app.answer(stage.run_id, True).result(5) == turns * (turns + 1) // 2
     assert stage.onlooker.verify().ok
     assert replay(stage.app, stage.run_id).status == "completed"
+
+
+def test_a_second_and_an_inner_loop_are_pruned_as_well(stage: Stage) -> None:
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        run.state["seen"] = []
+        async for turn in run.loop():
+            run.state["seen"].append(await run.step(int, turn))
+            if turn == 3:
+                break
+        async for turn in run.loop():
+            if turn > 20:
+                break
+            await run.step(int, turn)
+        async for _ in run.loop():
+            async for turn in run.loop():
+                if turn > 20:
+                    await run.ask("Enough?", bool)
+                    return run.state["seen"]
+                await run.step(int, turn)
+        return None
+
+    stage.start(flow)
+    stage.onlooker.prune(stage.run_id, Keep(last=1, journal=True))
+    assert len(stage.journal("step")) < 5
+    stage.restart()
+    assert stage.app.answer(stage.run_id, True).result(5) == [1, 2, 3]

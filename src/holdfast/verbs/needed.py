@@ -73,11 +73,13 @@ def unneeded_entries(checkpoints: Iterable[CheckpointRow]) -> list[tuple[int, in
     """The ranges of positions that none of these checkpoints, oldest first, needs; none if they do not tell.
 
     That is as far as the oldest of the default lane covers, without what lies in anybody's spans, and without position
-    1, where a run's beginning stands.
+    1, where a run's beginning stands. A checkpoint that another one needs is there for its state; what came after it
+    is told by the spans of the one that needs it.
     """
     rows = list(checkpoints)
-    default = [row for row in rows if not row.lane]
     told = [needed(row) for row in rows]
+    beneath = {name for each in told for name in each.needs}
+    default = [row for row in rows if not row.lane and row.checkpoint_id not in beneath]
     if not default or needed(default[0]).spans is None or any(each.told and each.spans is None for each in told):
         return []
     # A newer one may cover less, and whoever goes on from it needs what comes behind that.
