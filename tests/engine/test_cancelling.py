@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -111,9 +112,13 @@ def test_cleaning_up_is_no_time_for_questions(stage: Stage) -> None:
         try:
             await run.ask("more?", bool)
         finally:
-            for call in (run.ask("sure?", bool), run.wait_for("x"), run.sleep(3600), run.child("flow")):
+            lasting: list[Callable[[], Awaitable[Any]]] = [
+                lambda: run.ask("sure?", bool), lambda: run.wait_for("x"), lambda: run.sleep(3600),
+                lambda: run.child("flow"),
+            ]  # fmt: skip
+            for call in lasting if run.attempt > 1 else []:
                 with pytest.raises(Cancelled):
-                    await call
+                    await call()
                 stage.calls.append("refused")
 
     stage.start(flow)

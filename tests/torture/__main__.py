@@ -10,6 +10,10 @@
     DIR_SYNCS  syncs of a directory that fail, each followed by cuts
     DIR_FAULTS failing calls of a directory's files, 0 means every one, and full disks
     PG_S       seconds of crashing servers, cut connections and killed clients on PostgreSQL
+    ENGINE_KILLS   processes killed at the commands of workflows and rollbacks, 0 means once at every command
+    ENGINE_STOPS   processes stopped there for longer than their lease, 0 means one at every command
+    ENGINE_ANSWERS gates that eight processes answer at once
+    ENGINE_RUNS    runs that four workers move on, on each store, while workers are killed
 
 Prints one line of figures for each harness and exits with 1 if anything is wrong or a mutant survives.
 """
@@ -40,6 +44,10 @@ _AMOUNTS: Final[dict[str, tuple[str, float]]] = {
     "DIR_SYNCS": ("dir_syncs", 80),
     "DIR_FAULTS": ("dir_faults", 0),
     "PG_S": ("pg_chaos", 120),
+    "ENGINE_KILLS": ("engine_kills", 0),
+    "ENGINE_STOPS": ("engine_stops", 0),
+    "ENGINE_ANSWERS": ("engine_answers", 400),
+    "ENGINE_RUNS": ("engine_workers", 2000),
 }
 
 

@@ -50,5 +50,9 @@ HARNESSES: Final = {
         Harness("dir_syncs", "syncs", 12, {"images_each": 60}),
         Harness("dir_faults", "faults", 250),
         Harness("pg_chaos", "seconds", 2),
+        Harness("engine_kills", "kills", 0),
+        Harness("engine_stops", "stops", 20),
+        Harness("engine_answers", "rounds", 5),
+        Harness("engine_workers", "runs", 80),
     )
 }

@@ -76,8 +76,12 @@ class _Part:
     def _cases(self, kills: int) -> Iterator[Case]:
         """Every point once, or evenly spread ones if there are fewer kills; the kills left go two by two."""
         apart = max(1, -(-self._counted // kills))
-        singles = range(self._seed % apart, self._counted, apart)
+        singles = list(range(self._seed % apart, self._counted, apart))
+        if self._figures.mutant:
+            self._chance.shuffle(singles)
         for at in singles:
+            if self._figures.mutant and self._figures.found(MUTANTS[self._figures.mutant]):
+                return
             yield self._case((at,))
         for _ in range((kills - len(singles)) // 2):
             yield self._case((self._chance.randrange(self._counted), self._chance.randrange(self._counted)))

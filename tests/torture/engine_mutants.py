@@ -13,7 +13,7 @@ from holdfast.engine.commands import Plan, Write, Written
 from holdfast.engine.execution import Execution
 from holdfast.engine.scope import Scope
 from holdfast.model import commit as why
-from holdfast.runtime import starting
+from holdfast.runtime import moving, reaper, starting
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.codec import CODEC
 from holdfast.store.decide import inbox
@@ -145,6 +145,18 @@ def _wakes_slept_through() -> Any:
     return mock.patch.object(Carrier, "_commit", committed)
 
 
+@contextlib.contextmanager
+def _parents_not_woken() -> Iterator[None]:
+    """What a run puts into its outbox is never delivered."""
+
+    def nothing(*_: Any) -> Plan[Any]:
+        yield from ()
+        return ()
+
+    with mock.patch.object(moving, "deliver", nothing), mock.patch.object(reaper, "redeliver", nothing):
+        yield
+
+
 _MUTANTS: dict[str, Callable[[], Any]] = {
     "effect_without_intent": _effect_without_intent,
     "doubt_ignored": _doubt_ignored,
@@ -155,4 +167,5 @@ _MUTANTS: dict[str, Callable[[], Any]] = {
     "lease_loss_swallowed": _lease_loss_swallowed,
     "answers_not_guarded": _answers_not_guarded,
     "wakes_slept_through": _wakes_slept_through,
+    "parents_not_woken": _parents_not_woken,
 }

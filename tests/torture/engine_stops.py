@@ -191,9 +191,11 @@ class _Part:
 def _stop(app: holdfast.App) -> None:
     """Stop this process here and now: the signal goes to this very thread, which then does nothing more.
 
-    No other thread may be inside SQLite: whoever is stopped in the middle of a transaction locks the file for all.
+    No other thread may be in a transaction: on SQLite it would lock the file for all, on PostgreSQL the run's row until
+    the server gives it up.
     """
-    with getattr(app.store.port, "_lock", contextlib.nullcontext()):
+    port: Any = app.store.port
+    with getattr(port, "_changes", port)._lock:
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 

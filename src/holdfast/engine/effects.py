@@ -22,7 +22,7 @@ from holdfast.engine.retry import ONCE, retry_of
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import Spec, again_later, await_turn, check_digest
 from holdfast.engine.tokens import takes_token
-from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, KeyReused, Unstorable
+from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, KeyReused, LimitExceeded, Unstorable
 from holdfast.ids import check_id
 
 EFFECT_KINDS = ("intent", "outcome")
@@ -250,7 +250,7 @@ def _perform(this: _Effect, attempt: int) -> Plan[Any]:
             found = yield from _in_doubt(this, attempt, f"it took longer than {spec.timeout_s} s")
             if found is not _AGAIN:
                 return found
-        except Unstorable as error:  # it happened; only its result cannot be kept
+        except (Unstorable, LimitExceeded) as error:  # it happened; only its result cannot be kept
             yield from _outcome(this, attempt, error=error, us=command.took_us)
         except Exception as error:
             if attempt >= retry.attempts or not retry.covers(error):

@@ -13,7 +13,7 @@ from holdfast.engine.failures import failure_of
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.scope import Scope, check_key
-from holdfast.errors import InvalidInput, StepFailed, Unstorable
+from holdfast.errors import InvalidInput, LimitExceeded, StepFailed, Unstorable
 
 STEP_KINDS = ("step", "attempt")
 
@@ -93,7 +93,7 @@ def _live(
             error: Exception = raised
         if isinstance(error, TimedOut):
             error = TimeoutError(f"{spec.name} took longer than {spec.timeout_s} s")
-        if attempt >= retry.attempts or isinstance(error, Unstorable) or not retry.covers(error):
+        if attempt >= retry.attempts or isinstance(error, (Unstorable, LimitExceeded)) or not retry.covers(error):
             yield from _failed(exe, scope, call, keyed, spec, digest, error, attempt, command.took_us)
         facts = {"name": spec.name, "digest": digest} if attempt == 1 else {}
         yield from again_later(exe, scope, call, keyed, retry, attempt, error, facts)

@@ -10,6 +10,7 @@ from holdfast import forking
 from holdfast.errors import InvalidInput
 from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
+from holdfast.model.status import AT_WORK, READY
 from holdfast.model.views import RunList
 from holdfast.opening import open as open_store
 from holdfast.runtime import branching, outside, rollback
@@ -354,7 +355,7 @@ def started(
     run_id = run_id if run_id is not None else new_run_id(app, name)
     start = Start(run_id, name, version, args, kwargs, metadata)
     row, claimed = yield from create(app, start, take=here)
-    if claimed is None and here and row.status == "ready":
+    if claimed is None and here and (row.status == READY or row.status in AT_WORK):  # perhaps of a dead process
         claimed = yield from claim(app, run_id)
     return run_id, claimed
 

@@ -6,11 +6,14 @@ from typing import Any, Final
 
 from blake3 import blake3
 
-from holdfast.errors import Unstorable
+from holdfast.errors import LimitExceeded, Unstorable
+from holdfast.limits import KIB, VALUE_BYTES_MAX
 from holdfast.state.values import pack, pack_sorted, unpack
 
 _NOTHING: Final = blake3(pack_sorted([[], {}])).hexdigest(8)
 _SMALL: Final = 2**62
+_VALUE_BYTES_MAX: Final = VALUE_BYTES_MAX - 256 * KIB
+"""Beside its value an entry says what it is about, perhaps with an error and its traceback."""
 
 
 class ValueCodec:
@@ -27,7 +30,10 @@ class ValueCodec:
     def settled(self, value: Any) -> Any:
         if value is None or value is True or value is False or (type(value) is int and -_SMALL < value < _SMALL):
             return value
-        return unpack(pack(value), "a result")
+        packed = pack(value)
+        if len(packed) > _VALUE_BYTES_MAX:
+            raise LimitExceeded(f"a value has {len(packed)} bytes when encoded, at most {_VALUE_BYTES_MAX} are allowed")
+        return unpack(packed, "a result")
 
     def effect_token(self, incarnation: bytes, key: str, epoch: int) -> str:
         return blake3(incarnation + pack([key, epoch])).hexdigest(16)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.forms import Form
 from holdfast.errors import (
+    AlreadyAnswered,
     DamagedData,
     GateClosed,
     InvalidAnswer,
@@ -126,7 +127,14 @@ def answer(
         raise InvalidAnswer(run_id, info.gate, [str(problem) for problem in checked.problems])
     body = value_body(app.core, CODEC.settled(checked.value), "an answer")
     item = NewItem("answer", info.gate, f"answer/{app.token(12).hex()}", who, body)
-    return row, (yield from deliver(app, row, item, here=here))
+    try:
+        return row, (yield from deliver(app, row, item, here=here))
+    except RunEnded:  # whoever was first may have brought the run to its end already: then that is what to tell
+        answered = yield lambda: app.core.port.gates(row.run, "answered", NUMBER_MAX)
+        first = next((gate_info(row, gate_row) for _, gate_row in answered if gate_row.gate == info.gate), None)
+        if first is None or first.answered_at is None:
+            raise
+        raise AlreadyAnswered(run_id, info.gate, first.answered_by or "", first.answered_at.isoformat()) from None
 
 
 def _chosen(run: RunRow, gates: list[GateRow], gate: str | None) -> GateRow:
