@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 
 from tests.torture.campaign import HARNESSES
@@ -10,9 +12,9 @@ from tests.torture.figures import Figures
 SEED = 20
 
 
-def found_by(harness: str, amount: float) -> Figures:
+def found_by(harness: str, amount: float, seed: int = SEED) -> Figures:
     """Run a harness and insist that nothing is wrong."""
-    figures = HARNESSES[harness].run(amount, SEED, timeout_s=120)
+    figures = HARNESSES[harness].run(amount, seed, timeout_s=120)
     assert figures.problem_count == 0, "\n".join((figures.line(), *figures.problems))
     return figures
 
@@ -71,6 +73,25 @@ def test_nothing_is_lost_or_done_twice_while_postgresql_crashes_and_connections_
     figures = found_by("pg_chaos", 3)
     assert figures.counts["crashes"] > 0
     assert figures.counts["acknowledged"] > 0
+
+
+def test_a_process_killed_at_any_command_of_a_workflow_or_rollback_is_followed_by_another_that_ends_it() -> None:
+    figures = found_by("engine_kills", 100, seed=datetime.date.today().toordinal())
+    assert figures.counts["kills"] > 80
+
+
+def test_a_process_stopped_past_its_lease_writes_nothing_and_begins_no_effect_any_more() -> None:
+    assert found_by("engine_stops", 32, seed=datetime.date.today().toordinal()).counts["lease_lost"] > 0
+
+
+def test_of_eight_processes_that_answer_at_once_one_wins_and_the_others_are_told_who() -> None:
+    assert found_by("engine_answers", 30).counts["already_answered"] == 7 * 30
+
+
+def test_four_workers_end_each_run_once_although_they_are_killed() -> None:
+    figures = found_by("engine_workers", 200)
+    assert figures.counts["runs"] == 400
+    assert figures.counts["kills"] > 0
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,9 @@ def test_a_gate_tells_everything_a_person_needs(stage: Stage) -> None:
     @stage.flow
     async def flow(run: AsyncRun) -> Any:
         show = {"amount": 30, "when": dt.date(2026, 1, 1)}
-        return await run.ask("Refund?", {"ok": field(bool, label="OK?")}, show=show, who="ana", expires=60, key="refund")
+        return await run.ask(
+            "Refund?", {"ok": field(bool, label="OK?")}, show=show, who="ana", expires=60, key="refund"
+        )
 
     handle = stage.start(flow)
     (gate,) = handle.gates()
@@ -178,7 +180,7 @@ def test_gates_of_branches_are_answered_in_any_order(stage: Stage, order: tuple[
     async def flow(run: AsyncRun) -> list[str]:
         def asks(number: int) -> Any:
             async def branch(inner: AsyncRun) -> str:
-                first = await inner.ask(f"{number}?", str)
+                first: str = await inner.ask(f"{number}?", str)
                 return first + await inner.step(str.upper, first)
 
             return branch

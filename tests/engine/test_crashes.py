@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Happened
+from holdfast import AsyncRun, DidNotHappen, Happened, StorageFailed
 from tests.engine.stage import Stage
 
 
@@ -23,8 +24,6 @@ def world(stage: Stage) -> Callable[[AsyncRun], Any]:
         return f"receipt for {who}"
 
     def look(who: str) -> Any:
-        from holdfast import DidNotHappen
-
         found = done.get(f"{stage.run_id} {who}")
         return Happened(found) if found else DidNotHappen
 
@@ -65,22 +64,21 @@ def drive(stage: Stage) -> Any:
             stage.app.answer(stage.run_id, True, gate=gates[0])
         else:
             stage.app.send(stage.run_id, "end", "the end", key="only once")
-            stage.app.resume(stage.run_id) if handle.status() != "completed" else None
+            if handle.status() != "completed":
+                stage.app.resume(stage.run_id)
     raise AssertionError(f"it does not end: {handle.status()}")
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_crash_around_any_commit_changes_nothing_in_the_end(stage: Stage, late: bool) -> None:
-    stage.flow(world(stage))  # type: ignore[arg-type]
+    stage.flow(world(stage))
     base, commits = stage.run_id, 0
     while True:
         stage.run_id = f"{base}-{commits}"
         stage.wire.cut_after(commits, late=late)
         found = None
-        try:
+        with contextlib.suppress(StorageFailed):
             found = drive(stage)
-        except Exception as error:
-            assert "the wire was cut" in str(error)
         if not stage.wire.dead:
             break
         stage.restart()

@@ -45,6 +45,7 @@ def test_the_state_of_a_turn_that_did_not_end_is_not_kept(stage: Stage) -> None:
                 await run.ask("more?", bool)
             if turn == 5:
                 return run.state["turns"]
+        return None
 
     stage.start(flow)
     for _ in range(2):
@@ -121,6 +122,7 @@ def test_the_state_is_restored_as_it_was(stage: Stage) -> None:
                 run.state.pop("gone", None)
                 await run.ask("more?", bool)
                 return [run.state["messages"], sorted(run.state["seen"]), run.state["pair"], sorted(run.state)]
+        return None
 
     stage.start(flow)
     stage.restart()

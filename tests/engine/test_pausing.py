@@ -142,7 +142,7 @@ def test_code_that_swallows_its_suspension_neither_goes_on_nor_ends(stage: Stage
         try:
             return str(await run.ask("more?", str))
         except BaseException as error:
-            assert isinstance(error, Suspended)
+            stage.calls.append(type(error))
         try:
             await run.step(note)
         except BaseException:
@@ -151,7 +151,7 @@ def test_code_that_swallows_its_suspension_neither_goes_on_nor_ends(stage: Stage
 
     handle = stage.start(flow)
     assert handle.status() == "waiting"
-    assert stage.calls == ["stopped again"]
+    assert stage.calls == [Suspended, "stopped again"]
     assert stage.app.answer(stage.run_id, "the answer").result(5) == "the answer"
 
 
@@ -171,15 +171,12 @@ def test_code_that_swallows_a_pause_is_paused_all_the_same(stage: Stage) -> None
 
 
 def test_the_end_of_the_process_gives_the_run_back(stage: Stage) -> None:
-    """Ctrl-C, or sys.exit, in the middle of a step: nothing is recorded of it, and the run is ready for others."""
-
-    class Exit(BaseException):
-        pass
+    """Ctrl-C in the middle of a step: nothing is recorded of it, and the run is ready for others."""
 
     def stopped() -> str:
         stage.calls.append("call")
         if len(stage.calls) == 1:
-            raise Exit
+            raise KeyboardInterrupt
         return "done"
 
     @stage.flow
@@ -189,20 +186,17 @@ def test_the_end_of_the_process_gives_the_run_back(stage: Stage) -> None:
         except Exception:
             return "swallowed"
 
-    with pytest.raises(Exit):
+    with pytest.raises(KeyboardInterrupt):
         stage.start(flow)
     assert stage.status() == "ready"
     assert stage.app.handle(stage.run_id).result(5) == "done"
 
 
 def test_the_end_of_the_process_in_a_child_is_the_end_for_its_parent_too(stage: Stage) -> None:
-    class Exit(BaseException):
-        pass
-
     def stopped() -> str:
         stage.calls.append("call")
         if len(stage.calls) == 1:
-            raise Exit
+            raise KeyboardInterrupt
         return "done"
 
     @stage.flow
@@ -213,7 +207,7 @@ def test_the_end_of_the_process_in_a_child_is_the_end_for_its_parent_too(stage: 
     async def flow(run: AsyncRun) -> Any:
         return await run.child("child")
 
-    with pytest.raises(Exit):
+    with pytest.raises(KeyboardInterrupt):
         stage.start(flow)
     assert stage.status() == "ready"
     assert stage.app.handle(stage.run_id).result(5) == "done"

@@ -79,7 +79,8 @@ def test_input_that_cannot_be_stored_is_refused_before_anything_is_written(stage
     async def flow(run: AsyncRun, *args: Any, **kwargs: Any) -> None:
         """Never called."""
 
-    for args, kwargs in (((object(),), {}), ((), {"x": [float("nan")]}), (("\ud800",), {})):
+    wrong: list[tuple[Any, dict[str, Any]]] = [((object(),), {}), ((), {"x": [float("nan")]}), (("\ud800",), {})]
+    for args, kwargs in wrong:
         with pytest.raises(Unstorable, match="the input of workflow 'flow' cannot be stored"):
             stage.start(flow, *args, **kwargs)
     with pytest.raises(RunNotFound):
@@ -102,7 +103,7 @@ def test_a_function_that_is_no_workflow_is_refused(local: Stage) -> None:
     async def stranger(run: AsyncRun) -> None:
         """Not registered."""
 
-    with pytest.raises(InvalidInput, match="put @app.workflow above it"):
+    with pytest.raises(InvalidInput, match=r"put @app\.workflow above it"):
         local.app.start(stranger)
     with pytest.raises(UnknownWorkflow, match="'nobody'"):
         local.app.upgrade("nobody", 1)(lambda state: state)
@@ -149,7 +150,7 @@ def test_a_result_that_cannot_be_stored_fails_the_run(stage: Stage) -> None:
     async def flow(run: AsyncRun) -> object:
         return {"bad": object()}
 
-    with pytest.raises(RunFailed, match="Unstorable.*bad"):
+    with pytest.raises(RunFailed, match=r"Unstorable.*bad"):
         stage.start(flow).result(5)
 
 
@@ -174,7 +175,8 @@ def test_values_that_are_too_large_fail_what_made_them_and_nothing_hangs(local: 
             local.start(flow, how, run_id=f"{local.run_id}-{how}").result(5)
     assert len(local.calls) == 4
     assert len(local.journal("step", run_id=f"{local.run_id}-step")) == 1, "the failure is recorded"
-    assert [line.state for line in local.app.store.effects(f"{local.run_id}-effect")] == ["failed"]
+    (line,) = local.app.store.effects(f"{local.run_id}-effect")
+    assert line.state == "done", "it happened, only its result cannot be kept"
 
 
 def test_metadata_and_facts_are_kept(stage: Stage) -> None:

@@ -167,6 +167,7 @@ def test_a_version_taken_in_an_earlier_turn_holds_in_later_ones(stage: Stage) ->
             await run.ask("more?", bool)
             if turn == 3:
                 return run.state["ways"]
+        return None
 
     stage.start(flow)
     for _ in range(3):
@@ -185,6 +186,7 @@ def test_an_older_run_stays_with_the_old_way_in_all_turns_of_its_loop(stage: Sta
                 await run.ask("more?", bool)
                 if turn == 3:
                     return run.state["ways"]
+            return None
 
         return flow
 

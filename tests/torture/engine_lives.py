@@ -44,7 +44,7 @@ def site(name: str) -> Iterator[Site]:
             yield Site(name, f"dir:{folder / 'runs'}", folder, 60.0, 3)
         else:
             with running(fast=True) as server:
-                yield Site(name, server.url(durability="relaxed"), folder, 0.6, 10)
+                yield Site(name, server.url(durability="relaxed"), folder, 1.2, 12)
 
 
 class Case:

@@ -50,18 +50,22 @@ def there_and_back(app: holdfast.App, case: Case, points: Points) -> None:
     points.armed = True
     by_worker = sum(case.kills) % 2 == 1
     while not _is_over(app, case.run_id):
-        kinds = [entry.kind for entry in app.store.journal(case.run_id)]
-        if "rolling_back" not in kinds:
-            app.rollback(case.run_id, to="buy#1", by="ana")
-        elif by_worker:
-            app.worker(workflows=[case.run_id]).run(until_idle=True)
-            time.sleep(0.01)
-        elif "rolled_back" not in kinds:
-            with contextlib.suppress(holdfast.ClaimLost):  # the dead one's lease has not ended
-                app.rollback(case.run_id)
-            time.sleep(0.01)
-        else:
-            resumed(app, case.run_id)
+        # The dead one's lease has not ended yet; or the worker of another case found that ours had.
+        with contextlib.suppress(holdfast.ClaimLost):
+            _go_on(app, case.run_id, by_worker=by_worker)
+        time.sleep(0.005)
+
+
+def _go_on(app: holdfast.App, run_id: str, *, by_worker: bool) -> None:
+    kinds = [entry.kind for entry in app.store.journal(run_id)]
+    if "rolling_back" not in kinds:
+        app.rollback(run_id, to="buy#1", by="ana")
+    elif by_worker:
+        app.worker(workflows=[run_id]).run(until_idle=True)
+    elif "rolled_back" not in kinds:
+        app.rollback(run_id)
+    else:
+        resumed(app, run_id)
 
 
 def _is_over(app: holdfast.App, run_id: str) -> bool:

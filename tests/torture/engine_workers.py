@@ -159,10 +159,7 @@ class _Arena:
                 time.sleep(0.05)
 
     def _ended(self, store: holdfast.Store) -> int:
-        return sum(
-            "/" not in row.run_id
-            for row in store.port.runs(RunQuery(tuple(TERMINAL), limit=10 * self._runs))
-        )
+        return sum("/" not in row.run_id for row in store.port.runs(RunQuery(tuple(TERMINAL), limit=10 * self._runs)))
 
     def _replace(self) -> None:
         pid = self._chance.choice(self._workers)

@@ -48,8 +48,7 @@ def ask(
     expired: Any, key: str | None,
 ) -> Plan[Any]:  # fmt: skip
     """Stop for an answer, or return the one that was given."""
-    call, entries = scope.enter("ask", key, ASK_KINDS)
-    try:
+    with scope.call("ask", key, ASK_KINDS) as (call, entries):
         name = scope.named(call) + (f"@{exe.line.epoch}" if exe.line.epoch else "")
         if entries and entries[-1]["kind"] == "answered":
             return _told(exe, entries[-1], fields)
@@ -57,9 +56,6 @@ def ask(
         _check_expiry(gate, fields)
         yield from answered(exe, scope, call, key is not None, entries, gate)
         return _told(exe, scope.pending[-1], fields)
-    finally:
-        if key is None:
-            scope.busy = ""
 
 
 def _told(exe: Execution, entry: EntryData, fields: Any) -> Any:
@@ -83,9 +79,10 @@ def answered(
     if not entries:
         yield from _open(exe, scope, call, keyed, gate)
     name: str = entries[-1]["gate"]
+    read = exe.inbox_read
     item = exe.find_item(("answer", "expiry"), name)
     if item is None:
-        yield from exe.wait(scope, [])
+        yield from exe.wait(scope, [], read)
     assert item is not None
     scope.take.append(item.number)
     exe.record.gates.discard(name)

@@ -22,9 +22,8 @@ def child(
     key: str | None, detached: bool,
 ) -> Plan[Any]:  # fmt: skip
     """Start a child run and return its result; detached, start it and return its id."""
-    call, entries = scope.enter(f"child:{name}", key, ("child",))
     keyed = key is not None
-    try:
+    with scope.call(f"child:{name}", key, ("child",)) as (call, entries):
         if entries and entries[-1]["kind"] == "child_ended":
             return _told(entries[-1])
         digest = exe.codec.digest(args, kwargs)
@@ -41,15 +40,13 @@ def child(
             entry = scope.entry("child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached)
             yield from exe.write(scope, [entry])
             exe.record.children[child_id] = entry
+        read = exe.inbox_read
         ended: Ended | None = yield RunChild(child_id, workflow, args, kwargs, scope.named(call), detached)
         if detached:
             return child_id
         if ended is None:
-            yield from exe.wait(scope, [])
+            yield from exe.wait(scope, [], read)
         return (yield from _ended(exe, scope, call, keyed, child_id, ended))
-    finally:
-        if key is None:
-            scope.busy = ""
 
 
 def _ended(exe: Execution, scope: Scope, call: str, keyed: bool, child_id: str, ended: Ended | None) -> Plan[Any]:

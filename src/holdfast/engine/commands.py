@@ -166,7 +166,7 @@ class ReadState(Command):
 
 
 class ReadFamily(Command):
-    """What the ledgers of other runs of the family say of an effect: a list of `Performed`, newest first."""
+    """What the ledgers of the run's family, and its own, say of an effect: a list of `Performed`, newest first."""
 
     key: str
 

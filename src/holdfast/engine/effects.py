@@ -22,7 +22,7 @@ from holdfast.engine.retry import ONCE, retry_of
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import Spec, again_later, await_turn, check_digest
 from holdfast.engine.tokens import takes_token
-from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, KeyReused, LimitExceeded, Unstorable
+from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, KeyReused
 from holdfast.ids import check_id
 
 EFFECT_KINDS = ("intent", "outcome")
@@ -48,6 +48,9 @@ class _DidNotHappen:
 
 DidNotHappen: Final = _DidNotHappen()
 
+_AGAIN: Final = object()
+"""It did not happen, or may happen twice: it is to be performed."""
+
 
 class World(msgspec.Struct, gc=False):
     """How an effect touches the world, as the user declared it."""
@@ -62,7 +65,7 @@ class World(msgspec.Struct, gc=False):
 class _Effect:
     """One call of an effect."""
 
-    __slots__ = ("call", "digest", "entries", "exe", "flying", "key", "keyed", "scope", "spec", "world")
+    __slots__ = ("call", "digest", "entries", "exe", "flying", "key", "keyed", "scope", "spec", "token", "world")
 
     def __init__(self, exe: Execution, scope: Scope, spec: Spec, world: World, call: str, entries: list[EntryData]):
         self.exe = exe
@@ -75,12 +78,24 @@ class _Effect:
         self.flying = False
         """It is this very call that is under way under its key."""
         self.digest = exe.codec.digest(spec.args, spec.kwargs)
-        epoch = exe.line.epoch
         key = spec.key or scope.named(scope.counted(f"{spec.name}:{self.digest or '?'}"))
-        self.key = check_id("effect key", f"{key}@{epoch}" if epoch else key)
+        epoch = exe.line.epoch
+        if entries and "key" in entries[0]:  # begun before a rollback that kept it
+            key, epoch = entries[0]["key"], entries[0].get("epoch", 0)
+        elif key in exe.line.left:
+            key = f"{key}@{epoch}"
+        self.key = check_id("effect key", key)
+        told = [entry["token"] for entry in entries if "token" in entry]
+        self.token: str = told[0] if told else exe.codec.effect_token(exe.incarnation, key, epoch)
 
     def entry(self, kind: str, **data: Any) -> EntryData:
         return self.scope.entry(kind, self.call, self.keyed, **data)
+
+    def first(self, kind: str, **data: Any) -> EntryData:
+        """The call's first entry, which says what it is."""
+        facts = {"name": self.spec.name, "digest": self.digest, "key": self.key, **data}
+        facts |= {"epoch": self.exe.line.epoch} if self.exe.line.epoch else {}
+        return self.entry(kind, **facts)
 
 
 def world_of(
@@ -103,22 +118,19 @@ def world_of(
 
 def effect(exe: Execution, scope: Scope, spec: Spec, world: World) -> Plan[Any]:
     """Perform an effect, or return what is recorded of it."""
-    call, entries = scope.enter(spec.name, spec.key, EFFECT_KINDS, again=True)
-    this = None
-    try:
+    with scope.call(spec.name, spec.key, EFFECT_KINDS, again=True) as (call, entries):
         this = _Effect(exe, scope, spec, world, call, entries)
-        if entries:
-            if spec.key is not None and entries[0].get("digest") != this.digest:
-                raise KeyReused(exe.run_id, spec.key)
-            check_digest(scope, entries[0], call, this.digest, EFFECT_KINDS)
-            if entries[-1]["kind"] == "outcome":
-                return _told(this, entries[-1])
-        return (yield from _live(this))
-    finally:
-        if this is not None and this.flying:
-            exe.flying.discard(this.key)
-        if spec.key is None:
-            scope.busy = ""
+        try:
+            if entries:
+                if spec.key is not None and entries[0].get("digest") != this.digest:
+                    raise KeyReused(exe.run_id, spec.key)
+                check_digest(scope, entries[0], call, this.digest, EFFECT_KINDS)
+                if entries[-1]["kind"] == "outcome":
+                    return _told(this, entries[-1])
+            return (yield from _live(this))
+        finally:
+            if this.flying:
+                exe.flying.discard(this.key)
 
 
 def _told(this: _Effect, entry: EntryData, cause: BaseException | None = None) -> Any:
@@ -137,14 +149,8 @@ def _live(this: _Effect) -> Plan[Any]:
     exe.flying.add(this.key)
     this.flying = True
     if not entries:
-        if exe.forked:
-            known = yield from _from_family(this)
-            if known is not None:
-                return known
-        settled = yield from _intend(this)
-        if settled is not None:
-            return _told(this, settled)
-        return (yield from _perform(this, 1))
+        found = (yield from _from_family(this)) if exe.forked else _AGAIN
+        return found if found is not _AGAIN else (yield from _intend(this))
     attempts = [entry for entry in entries if entry["kind"] == "attempt"]
     if entries[-1]["kind"] == "attempt":
         yield from await_turn(exe, this.scope, this.call, this.keyed, entries[-1])
@@ -153,75 +159,65 @@ def _live(this: _Effect) -> Plan[Any]:
     return (yield from _resolved(this, len(attempts) + 1))
 
 
-def _intend(this: _Effect) -> Plan[EntryData | None]:
-    """Record the intent. If the ledger has this key already, the outcome it tells."""
+def _intend(this: _Effect) -> Plan[Any]:
+    """Record the intent and perform it. If the ledger has this key already, that decides."""
     spec, world = this.spec, this.world
     call = {"args": list(spec.args), "kwargs": spec.kwargs, "undo": world.undo, "digest": this.digest}
     if this.digest is None:
         call.update(args=[], kwargs={})
         if world.undo is not None:
             raise InvalidInput(f"effect {this.call!r} has an undo, so its arguments must be storable; they are not")
+    call["token"] = this.token
     mark = Mark(this.key, "intent", world.tool, world.target, world.undo is not None, call=call)
-    entry = this.entry("intent", name=spec.name, digest=this.digest, key=this.key)
+    entry = this.first("intent")
     try:
         yield from this.exe.write(this.scope, [entry], marks=(mark,))
     except EffectKnown as known:
-        return (yield from _known(this, known))
+        return (yield from _known(this, known.state, known.result, known.call))
     this.entries = [entry]
-    return None
+    return (yield from _perform(this, 1))
 
 
-def _known(this: _Effect, known: EffectKnown) -> Plan[EntryData | None]:
+def _known(this: _Effect, state: str, result: Any, call: Any) -> Plan[Any]:
     """The run has called this explicit key elsewhere."""
-    if (known.call or {}).get("digest") != this.digest:
+    if (call or {}).get("digest") != this.digest:
         raise KeyReused(this.exe.run_id, this.key)
-    if known.state == "done":
-        entry = this.entry(
-            "outcome", name=this.spec.name, digest=this.digest, key=this.key, result=known.result, how="recorded"
-        )
+    if state == "done":
+        entry = this.first("outcome", result=result, how="recorded")
         yield from this.exe.write(this.scope, [entry])
-        return entry
-    entry = this.entry("intent", name=this.spec.name, digest=this.digest, key=this.key)
+        return _told(this, entry)
+    this.token = (call or {}).get("token", this.token)
+    entry = this.first("intent", token=this.token)
     yield from this.exe.write(this.scope, [entry])
     this.entries = [entry]
-    return (yield from _in_doubt_entry(this))
-
-
-def _in_doubt_entry(this: _Effect) -> Plan[EntryData]:
-    try:
-        result = yield from _resolved(this, 1)
-    except EffectFailed as error:
-        return this.entry("outcome", error=error.failure, doubt=isinstance(error, EffectInDoubt))
-    return this.entry("outcome", result=result)
+    return (yield from _resolved(this, 1))
 
 
 def _from_family(this: _Effect) -> Plan[Any]:
-    """A fork meets an effect its family has performed after the fork point: the ledger decides."""
+    """A fork meets an effect its family has performed after the fork point: the ledger decides. `_AGAIN`: nobody has.
+
+    What another fork has only taken over tells nothing, as long as the one that performed it is there to be asked.
+    """
     exe = this.exe
-    if exe.forked == "perform":
-        return None
     lines: list[Performed] = yield ReadFamily(this.key)
-    line = next((line for line in lines if line.state in ("done", "intent")), None)
-    if line is None or (line.call or {}).get("digest") != this.digest:
-        return None
+    own = next((line for line in lines if line.run_id == exe.run_id and line.state in ("done", "intent")), None)
+    if own is not None:
+        return (yield from _known(this, own.state, own.result, own.call))
+    others = [line for line in lines if line.run_id != exe.run_id]
+    others = [line for line in others if not (line.call or {}).get("reused")] or others
+    line = next((line for line in others if line.state in ("done", "intent")), None)
+    if exe.forked == "perform" or line is None or (line.call or {}).get("digest") != this.digest:
+        return _AGAIN
+    told = {"digest": this.digest, "reused": line.run_id, "token": line.call.get("token", this.token)}
+    world = this.world
     if line.state == "done" and exe.forked == "reuse":
-        entry = this.entry(
-            "outcome", name=this.spec.name, digest=this.digest, key=this.key, result=line.result, how="reused",
-            by=line.run_id,
-        )  # fmt: skip
-        mark = Mark(
-            this.key,
-            "done",
-            this.world.tool,
-            this.world.target,
-            False,
-            line.result,
-            {"digest": this.digest, "reused": line.run_id},
-        )
+        entry = this.first("outcome", result=line.result, how="reused", by=line.run_id)
+        mark = Mark(this.key, "done", world.tool, world.target, False, line.result, told)
         yield from exe.write(this.scope, [entry], marks=(mark,))
         return _told(this, entry)
-    entry = this.entry("intent", name=this.spec.name, digest=this.digest, key=this.key, of=line.run_id)
-    mark = Mark(this.key, "intent", this.world.tool, this.world.target, False, call={"digest": this.digest})
+    this.token = told["token"]
+    entry = this.first("intent", of=line.run_id, token=this.token)
+    mark = Mark(this.key, "intent", world.tool, world.target, False, call=told)
     yield from exe.write(this.scope, [entry], marks=(mark,))
     this.entries = [entry]
     return (yield from _resolved(this, 1))
@@ -239,34 +235,44 @@ def _perform(this: _Effect, attempt: int) -> Plan[Any]:
     exe, spec = this.exe, this.spec
     retry = retry_of(spec.retry, ONCE)
     kwargs = spec.kwargs
-    if takes_token(spec.fn):
-        kwargs = {**kwargs, "idempotency_key": exe.codec.effect_token(exe.incarnation, this.key, exe.line.epoch)}
+    if takes_token(spec.fn) and "idempotency_key" not in kwargs:
+        kwargs = {**kwargs, "idempotency_key": this.token}
     while True:
         command = Call(spec.fn, spec.args, kwargs, spec.timeout_s, world=True)
         try:
-            result = exe.codec.settled((yield command))
-            break
+            raw = yield command
         except TimedOut:
             found = yield from _in_doubt(this, attempt, f"it took longer than {spec.timeout_s} s")
             if found is not _AGAIN:
                 return found
-        except (Unstorable, LimitExceeded) as error:  # it happened; only its result cannot be kept
-            yield from _outcome(this, attempt, error=error, us=command.took_us)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if attempt >= retry.attempts or not retry.covers(error):
                 yield from _outcome(this, attempt, error=error, us=command.took_us)
             yield from again_later(exe, this.scope, this.call, this.keyed, retry, attempt, error, {})
+        else:
+            return (yield from _performed(this, attempt, raw, command.took_us))
         attempt += 1
         yield from exe.attend(this.scope, this.call, this.keyed)
         yield from _intend_again(this)
-    return (yield from _outcome(this, attempt, result=result, us=command.took_us))
+
+
+def _performed(this: _Effect, attempt: int, raw: Any, us: int, how: str = "") -> Plan[Any]:
+    """It happened. If its result cannot be kept it still counts as done."""
+    try:
+        result = this.exe.codec.settled(raw)
+    except InvalidInput as unstorable:
+        return (yield from _outcome(this, attempt, error=unstorable, us=us, how=how, done=True))
+    return (yield from _outcome(this, attempt, result=result, us=us, how=how))
 
 
 def _outcome(
     this: _Effect, attempt: int, result: Any = None, error: BaseException | None = None, how: str = "", us: int = 0,
-    doubt: str = "", by: str = "",
+    doubt: str = "", by: str = "", done: bool = False,
 ) -> Plan[Any]:  # fmt: skip
-    """Record the outcome, in journal and ledger, and tell it. `doubt` says why it fails without being known."""
+    """Record the outcome, in journal and ledger, and tell it. `doubt` says why it fails without being known.
+
+    `done`: it happened although there is an error.
+    """
     facts: dict[str, Any] = {"result": result} if error is None else {"error": failure_of(error)}
     facts |= {"attempts": attempt} if attempt > 1 else {}
     facts |= {"how": how} if how else {}
@@ -275,15 +281,12 @@ def _outcome(
     entry = this.entry("outcome", us=us, **facts)
     marks: tuple[Mark, ...] = ()
     if not doubt:  # what is in doubt stays so in the ledger
-        marks = (Mark(this.key, "done" if error is None else "failed", result=result),)
+        marks = (Mark(this.key, "done" if error is None or done else "failed", result=result),)
     yield from this.exe.write(this.scope, [entry], marks=marks)
     return _told(this, entry, error)
 
 
 # --- in doubt --------------------------------------------------------------------------------------------------------
-
-_AGAIN: Final = object()
-"""It did not happen, or may happen twice: it is to be performed."""
 
 
 def _resolved(this: _Effect, attempt: int) -> Plan[Any]:
@@ -306,8 +309,7 @@ def _in_doubt(this: _Effect, attempt: int, why: str) -> Plan[Any]:
             why = f"{why}, and its check raised {type(error).__name__}: {error}"
         else:
             if isinstance(found, Happened):
-                result = this.exe.codec.settled(found.result)
-                return (yield from _outcome(this, attempt, result=result, how="checked"))
+                return (yield from _performed(this, attempt, found.result, 0, how="checked"))
             if found is DidNotHappen:
                 return _AGAIN
             raise InvalidInput(f"check of effect {this.call!r} must return Happened(…) or DidNotHappen, not {found!r}")

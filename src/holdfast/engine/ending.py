@@ -9,22 +9,21 @@ from holdfast.engine.commands import EntryData, Plan, Send
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.record import shown
-from holdfast.errors import Diverged, Halted, Interrupt, InvalidInput, LeaseLost, RunError
+from holdfast.errors import Diverged, Halted, InvalidInput, LeaseLost, RunError
 from holdfast.model.status import CANCELLED, COMPLETED, FAILED, PAUSED
 
 
-def finish(exe: Execution, result: Any, error: BaseException | None, *, alone: bool) -> Plan[None]:
+def finish(exe: Execution, result: Any, error: BaseException | None, *, passing: bool = False) -> Plan[None]:
     """After the workflow's function has ended, in whatever way: end the run, or give it back.
 
-    `alone` says whether a parent of this run must be woken; it is not when the parent itself waits in this process.
+    `passing`: the process or the task is being ended, and the run goes on elsewhere.
     """
     if exe.released:
         return
     if isinstance(exe.stopped, (LeaseLost, Halted)):
         return  # it is not ours any more, or nobody can write to it now
-    passing = error is not None and not isinstance(error, (Exception, Interrupt))
     if passing:
-        exe.stop()  # the process is being ended, or the task: the run goes on elsewhere
+        exe.stop()
     diverged = exe.record.diverged
     if diverged is None and not (passing or exe.is_waiting or exe.cancel is not None):
         left = exe.record.unseen()
@@ -36,7 +35,7 @@ def finish(exe: Execution, result: Any, error: BaseException | None, *, alone: b
     elif passing or exe.is_waiting:
         yield from exe.give_back()
     else:
-        yield from _end(exe, _last_entry(exe, result, error), alone=alone)
+        yield from _end(exe, _last_entry(exe, result, error))
 
 
 def _how(error: BaseException | None) -> str:
@@ -59,10 +58,10 @@ def _last_entry(exe: Execution, result: Any, error: BaseException | None) -> Ent
     return {"kind": FAILED, "error": failure_of(error)}
 
 
-def _end(exe: Execution, entry: EntryData, *, alone: bool) -> Plan[None]:
+def _end(exe: Execution, entry: EntryData) -> Plan[None]:
     parent = exe.record.started.get("parent")
     send: tuple[Send, ...] = farewell(exe)
-    if parent is not None and alone and not parent.get("detached"):
+    if parent is not None and not parent.get("detached"):
         send = (*send, wake_parent(parent, exe.run_id, exe.incarnation))
     record = exe.record
     more: dict[str, Any] = {

@@ -92,6 +92,8 @@ class Execution:
         self.cancel_until_us: int | None = None
         self.flying: set[str] = set()
         """The keys of effects that are under way."""
+        self.releasing = False
+        """The run is being given back by a commit that is under way."""
         # --- how it stands
         self.stopped: BaseException | None = None
         self.released = ""
@@ -140,6 +142,8 @@ class Execution:
         stopped = self.stopped or self.record.diverged
         if stopped is not None:
             raise stopped
+        if self.releasing:
+            raise self.suspended(scope)
         if self.inbox_newest > self.inbox_read:
             yield from self.read_inbox(scope)
         if self.cancel is not None:
@@ -174,11 +178,12 @@ class Execution:
         try:
             written: Written = yield Write(entries, **more)
         except Exception:  # refused, so nothing was written: it travels with the next commit
+            scope.made.difference_update([entry.get("call", "") for entry in entries])
             scope.pending[:0], scope.take[:0] = pending, take
             raise
         self.position = written.position
         for back, entry in enumerate(reversed(entries)):
-            if entry["kind"] == "version":
+            if entry["kind"] in ("version", "cancelling"):
                 self.line.kept.append(written.position - back)
         if written.inbox > self.inbox_newest:
             self.inbox_newest = written.inbox
@@ -193,18 +198,22 @@ class Execution:
         """Ask the execution to give way at its next call."""
         self.give_way = self.alarm = True
 
-    def suspended(self, scope: Scope) -> Suspended:
-        """The interrupt for a scope that cannot go on now."""
-        read = self.inbox_read
+    def suspended(self, scope: Scope, read: int | None = None) -> Suspended:
+        """The interrupt for a scope that cannot go on now, having looked at the inbox as far as `read`."""
+        read = self.inbox_read if read is None else read
         self.waits_read = read if self.waits_read is None else min(self.waits_read, read)
         scope.stopped = error = Suspended(f"run {self.run_id!r} is suspended; it will go on from here")
         return error
 
-    def wait(self, scope: Scope, entries: list[EntryData], **more: Any) -> Plan[Any]:
-        """Record that a call waits, and stop. On the main line the run is given back in the same commit."""
-        before, error = self.waits_read, self.suspended(scope)
+    def wait(self, scope: Scope, entries: list[EntryData], read: int | None = None, **more: Any) -> Plan[Any]:
+        """Record that a call waits, and stop. `read`: how far it had read the inbox when it looked.
+
+        If nothing else is under way the run is given back in the same commit.
+        """
+        before, error = self.waits_read, self.suspended(scope, read)
         try:
-            if scope.main and not self.alarm:
+            if scope.main and not self.alarm and len(scope.flying) <= 1:
+                self.releasing = self.alarm = True
                 more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot())
                 written = yield from self.write(scope, entries, **more)
                 self.released = written.status
@@ -212,7 +221,8 @@ class Execution:
             elif entries or more or scope.pending:
                 yield from self.write(scope, entries, **more)
         except Exception:  # what was to be written cannot be stored, so nobody waits
-            scope.stopped, self.waits_read = None, before
+            scope.stopped, self.waits_read, self.releasing = None, before, False
+            self.alarm = self.give_way or self.cancel is not None or self.pause is not None
             raise
         raise error
 

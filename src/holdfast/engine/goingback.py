@@ -33,6 +33,7 @@ FINAL: Final = frozenset(
         "loop",
         "saved",
         "sleep",
+        "refused",
         "map",
         "gather",
     }
@@ -131,7 +132,7 @@ class Undo(msgspec.Struct):
 def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str]) -> Undo:
     """Sort the effects that are taken back, the newest first. `recorded`: those the journal still tells of."""
     found = Undo([], [], [])
-    for line in sorted(lines, key=lambda line: line.number, reverse=True):
+    for line in sorted(lines, key=lambda line: (line.after_position, line.number), reverse=True):
         taken_back = line.key in cut.keys if line.key in recorded else line.after_position >= cut.to
         if not taken_back or (line.call or {}).get("reused"):
             continue
@@ -193,6 +194,12 @@ def _undo(exe: Execution, line: LedgerLine, undos: Mapping[str, Callable[..., An
     yield Write([{"kind": "undone", "key": line.key}], (Mark(line.key, "undone"),))
 
 
+def _left_by_force(begun: EntryData) -> Plan[list[str]]:
+    """Effects whose undo failed and was passed over."""
+    lines: list[LedgerLine] = yield ReadLedger()
+    return [line.key for line in lines if line.key in begun["undo"] and line.state != "undone"]
+
+
 def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
     """The last commit: from now on the live path is the shorter one."""
     state: dict[str, Any] = {}
@@ -201,6 +208,8 @@ def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
         state, version = yield ReadState(begun["base"])
     line = Line(loops=[LoopMark(**mark) for mark in begun["loops"]])
     line.epoch, line.forked = exe.line.epoch + 1, exe.line.forked
+    left = [key for key in begun["left"] if key not in exe.line.left]
+    line.left = [*exe.line.left, *left, *(yield from _left_by_force(begun))]
     resume = line.told([(first, last) for first, last in begun["spans"]], line.loops, version)
     entry = {"kind": "rolled_back", "to": begun["to"], "void": begun["void"], "epoch": line.epoch, "by": begun["by"]}
     now_us: int = yield Now()

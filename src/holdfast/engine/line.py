@@ -8,6 +8,7 @@ Every checkpoint of the engine carries, under "holdfast" in its metadata, what i
      "loops": [{"call", "turn", "checkpoint", "at"}, …],   loops that were entered, how far each was, where its state is
      "needs": [checkpoint ids],       other checkpoints of the run whose state is needed
      "epoch": n, "version": n,        rollbacks so far, and the version of the workflow that wrote it
+     "left": [keys],                  effects that rollbacks have left as they are
      "forked": how}                   only of a fork: how it treats effects its family performed
 """
 
@@ -37,7 +38,9 @@ class Line:
         self.covers = covers
         self.loops = loops or []
         self.kept: list[int] = []
-        """Positions that matter in whatever turn they stand: which versions of the code the run has taken."""
+        """Positions that matter in whatever turn they stand: versions of the code, a cancellation."""
+        self.left: list[str] = []
+        """Effects that a rollback has left as they are: their keys cannot be used again."""
         self.epoch = 0
         self.forked = ""
 
@@ -74,13 +77,14 @@ class Line:
 
     def told(self, spans: list[Span], loops: list[LoopMark], version: int) -> dict[str, Any]:
         """A line as a checkpoint carries it."""
-        found = {
+        found: dict[str, Any] = {
             "spans": [list(span) for span in spans],
             "loops": [msgspec.to_builtins(mark) for mark in loops],
             "needs": [mark.checkpoint for mark in loops if mark.checkpoint],
             "epoch": self.epoch,
             "version": version,
         }
+        found |= {"left": self.left} if self.left else {}
         return {**found, "forked": self.forked} if self.forked else found
 
 
@@ -90,6 +94,7 @@ def line_of(resume: dict[str, Any], covers: int, checkpoint_id: str) -> Line:
     line = Line([(first, last) for first, last in resume["spans"]], covers, loops)
     line.epoch = resume["epoch"]
     line.forked = resume.get("forked", "")
+    line.left = resume.get("left", [])
     return line
 
 

@@ -42,17 +42,13 @@ def begin(exe: Execution, scope: Scope, key: str | None) -> Plan[Loop]:
             "run.loop() belongs to the run's own line of work, not into a branch of gather; "
             "give the branch a child run with its own loop"
         )
-    call, entries = scope.enter("loop", key, LOOP_KINDS)
-    try:
+    with scope.call("loop", key, LOOP_KINDS) as (call, entries):
         if entries:
             at: int = entries[0]["position"]
         else:
             yield from exe.attend(scope, call, key is not None)
             written = yield from exe.write(scope, [scope.entry("loop", call, key is not None)])
             at = written.position
-    finally:
-        if key is None:
-            scope.busy = ""
     mark = exe.line.found(scope.named(call))
     if mark is None:
         return Loop(call, scope, at, 1)

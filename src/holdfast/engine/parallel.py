@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.commands import Branch, Plan, Raised, Together
+from holdfast.engine.commands import Branch, EntryData, Plan, Raised, Together
 from holdfast.engine.execution import Execution
-from holdfast.engine.scope import Scope
+from holdfast.engine.scope import InCall, Scope
 from holdfast.engine.steps import Spec, step
 from holdfast.errors import Cancelled, Halted, Interrupt, InvalidInput, LeaseLost, Suspended
 from holdfast.limits import BRANCHES_MAX
@@ -24,13 +24,10 @@ def gather(
     for branch in branches:
         if not callable(branch):
             raise InvalidInput(f"gather takes functions of one argument, the branch's own run; {branch!r} is none")
-    call = yield from _begun(exe, scope, "gather", key, len(branches), limit)
-    try:
+    with _call(scope, "gather", key, len(branches), limit) as (call, entries):
+        yield from _begun(exe, scope, "gather", call, key, entries, len(branches))
         work = [Branch(scope.inner(f"{call}[{index}]", main=False), fn=branch) for index, branch in enumerate(branches)]
         return (yield from _together(exe, scope, work, limit))
-    finally:
-        if key is None:
-            scope.busy = ""
 
 
 def map_items(
@@ -38,41 +35,37 @@ def map_items(
 ) -> Plan[list[Any]]:
     """Call a function for each item, each as a step, side by side, and give the results in order."""
     things = list(items)
-    call = yield from _begun(exe, scope, "map", key, len(things), limit)
-    try:
+    with _call(scope, "map", key, len(things), limit) as (call, entries):
+        yield from _begun(exe, scope, "map", call, key, entries, len(things))
         work = []
         for index, item in enumerate(things):
             inner = scope.inner(f"{call}[{index}]", main=False)
             each = msgspec.structs.replace(spec, args=(item, *spec.args), key=None)
             work.append(Branch(inner, plan=step(exe, inner, each)))
         return (yield from _together(exe, scope, work, limit))
-    finally:
-        if key is None:
-            scope.busy = ""
 
 
-def _begun(exe: Execution, scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> Plan[str]:
-    """Record that so many branches begin; what each does is recorded in its own scope."""
+def _call(scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> InCall:
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInput(f"limit must be 1 or more, not {limit!r}")
     if count > BRANCHES_MAX:
         raise InvalidInput(
             f"{name} of {count} branches; at most {BRANCHES_MAX} are allowed, use run.loop or child runs"
         )
-    call, entries = scope.enter(name, key, (name,))
-    try:
-        if entries and entries[0]["count"] != count:
-            found = scope.diverged(entries[0], call, (name,))
-            found.args = (f"{found.args[0]} ({entries[0]['count']} branches then, {count} now)",)
-            raise found
-        if not entries:
-            yield from exe.attend(scope, call, key is not None)
-            yield from exe.write(scope, [scope.entry(name, call, key is not None, count=count)])
-    except BaseException:
-        if key is None:
-            scope.leave()
-        raise
-    return call
+    return scope.call(name, key, (name,))
+
+
+def _begun(
+    exe: Execution, scope: Scope, name: str, call: str, key: str | None, entries: list[EntryData], count: int
+) -> Plan[None]:
+    """Record that so many branches begin; what each does is recorded in its own scope."""
+    if entries and entries[0]["count"] != count:
+        found = scope.diverged(entries[0], call, (name,))
+        found.args = (f"{found.args[0]} ({entries[0]['count']} branches then, {count} now)",)
+        raise found
+    if not entries:
+        yield from exe.attend(scope, call, key is not None)
+        yield from exe.write(scope, [scope.entry(name, call, key is not None, count=count)])
 
 
 def _together(exe: Execution, scope: Scope, work: list[Branch], limit: int | None) -> Plan[list[Any]]:

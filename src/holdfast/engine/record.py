@@ -36,7 +36,7 @@ class Record:
         self.ended: EntryData | None = None
         self.versions: dict[str, int] = {}
         self.kept: list[int] = []
-        """Where these are recorded."""
+        """Where these, and a cancellation, are recorded."""
         self.children: dict[str, EntryData] = {}
         """Children that were started and have not ended, as far as is recorded."""
         self.gates: set[str] = set()
@@ -119,6 +119,7 @@ def _note_standing(record: Record, entry: EntryData) -> None:
             record.children.pop(entry["child"], None)
         case "cancelling":
             record.cancelled_by = entry["by"]
+            record.kept.append(entry["position"])
     if "timer" in entry:
         record.timers.add(entry["timer"])
 

@@ -42,9 +42,9 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         spread = int.from_bytes(chance, "big") / (1 << (8 * len(chance))) * 2 - 1
         return int(wait_s * (1 + self.jitter * spread) * 1_000_000)
 
-    def covers(self, error: Exception) -> bool:
+    def covers(self, error: BaseException) -> bool:
         """Whether `error` is one that may pass."""
-        return isinstance(error, self.on) and not isinstance(error, self.never)
+        return isinstance(error, Exception) and isinstance(error, self.on) and not isinstance(error, self.never)
 
 
 ONCE: Final = Retry(attempts=1)

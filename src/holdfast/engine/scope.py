@@ -7,17 +7,21 @@ key happen one after the other, so the n-th call of a name is the same call in e
 
 from __future__ import annotations
 
+import hashlib
 import re
-from typing import Any
+from types import TracebackType
+from typing import Any, Final
 
+from holdfast import errors
 from holdfast.engine.commands import EntryData
+from holdfast.engine.failures import failure_of
 from holdfast.engine.record import Record, full_name, shown
-from holdfast.errors import Cancelled, Diverged, InvalidInput
+from holdfast.errors import Cancelled, Conflict, Diverged, InvalidInput, NotFound
 from holdfast.ids import check_id
 
 
 def check_key(what: str, key: object) -> str:
-    """A user's name for a call: an id that cannot be taken for one the engine makes, as `price#1` or `map#1[3]/len#1`."""
+    """A user's name for a call: an id that cannot be taken for one of the engine's, as `price#1`."""
     name = check_id(what, key)
     if "[" in name or _ENDS_IN_NUMBER.search(name):
         raise InvalidInput(
@@ -27,15 +31,16 @@ def check_key(what: str, key: object) -> str:
     return name
 
 
-_ENDS_IN_NUMBER = re.compile(r"[#@?%]\d+\Z")
+_ENDS_IN_NUMBER: Final = re.compile(r"[#@?%]\d+\Z")
+_PATH_MAX: Final = 160
 
 
 class Scope:
     """One line of work. It is used by one thread or task at a time."""
 
     __slots__ = (
-        "_counts", "_keys", "_next", "_outer", "_record", "busy", "cleanup", "logged", "main", "path", "pending",
-        "run_id", "stopped", "take", "whole",
+        "_counts", "_keys", "_next", "_outer", "_record", "busy", "cleanup", "flying", "logged", "made", "main", "path",
+        "pending", "run_id", "stopped", "take", "whole",
     )  # fmt: skip
 
     def __init__(self, run_id: str, record: Record, path: str = "", *, main: bool = True, outer: Scope | None = None):
@@ -54,17 +59,24 @@ class Scope:
         """Entries that travel with the next commit of this scope. The scopes of the main line share them."""
         self.take: list[int] = shared.take if shared else []
         """Inbox items that are taken with it."""
+        self.flying: set[str] = shared.flying if shared else set()
+        """The calls that are under way."""
         self.cleanup: bool = outer is not None and outer.cleanup
         """The cancellation was raised here; what follows is cleaning up."""
         self.main = main
         """Not inside a branch."""
+        self.made: set[str] = set()
+        """Calls for which an entry was made."""
         self.stopped: BaseException | None = None
         self.logged = self._record.logs if self._record else 0
         """How many of the next log lines are in the journal already."""
 
     def inner(self, call: str, *, main: bool) -> Scope:
-        """The scope of a branch or turn of `call`."""
-        return Scope(self.run_id, self.whole, full_name(self.path, call), main=main, outer=self)
+        """The scope of a branch or turn of `call`. Very long paths, of scopes deep in one another, are shortened."""
+        path = full_name(self.path, call)
+        if len(path) > _PATH_MAX:
+            path = f"…{hashlib.blake2s(path.encode(), digest_size=12).hexdigest()}"
+        return Scope(self.run_id, self.whole, path, main=main, outer=self)
 
     def named(self, call: str) -> str:
         """The call's full name."""
@@ -86,6 +98,11 @@ class Scope:
                 return record.calls[record.order[scope._next]][0]
             scope = scope._outer
         return None
+
+    def call(self, name: str, key: str | None, kinds: tuple[str, ...], *, again: bool = False) -> InCall:
+        """A call, from its beginning to its end: `with scope.call(…) as (call, entries)`."""
+        call, entries = self.enter(name, key, kinds, again=again)
+        return InCall(self, call, entries, keyed=key is not None)
 
     def enter(
         self, name: str, key: str | None, kinds: tuple[str, ...], *, again: bool = False
@@ -133,13 +150,17 @@ class Scope:
         if entries is None:
             return []
         kind = entries[0]["kind"]
-        if kind not in kinds and kind != "cancelling":
+        if kind not in kinds and kind not in ("cancelling", "refused"):
             raise self.diverged(entries[0], call, kinds)
         entries[0]["seen"] = True
-        if entries[-1]["kind"] == "cancelling":
+        last = entries[-1]["kind"]
+        if last == "cancelling":
             self.leave()
             self.cleanup = True
             raise Cancelled(f"run {self.run_id!r} was cancelled")
+        if last == "refused":
+            self.leave()
+            raise refusal_of(entries[-1]["error"])
         return entries
 
     def leave(self) -> None:
@@ -155,9 +176,52 @@ class Scope:
 
     def entry(self, kind: str, call: str, keyed: bool, **data: Any) -> EntryData:
         """An entry about a call of this scope."""
+        self.made.add(call)
         entry: EntryData = {"kind": kind, "call": call, **data}
         if self.path:
             entry["in"] = self.path
         if keyed:
             entry["keyed"] = True
         return entry
+
+
+class InCall:
+    """A call under way. What was refused is recorded as well, so that a replay is refused the same way."""
+
+    __slots__ = ("_call", "_entries", "_keyed", "_scope")
+
+    def __init__(self, scope: Scope, call: str, entries: list[EntryData], *, keyed: bool) -> None:
+        self._scope = scope
+        self._call = call
+        self._entries = entries
+        self._keyed = keyed
+
+    def __enter__(self) -> tuple[str, list[EntryData]]:
+        self._scope.flying.add(self._call)
+        return self._call, self._entries
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        scope = self._scope
+        scope.flying.discard(self._call)
+        if not self._keyed:
+            scope.busy = ""
+        if isinstance(error, REFUSALS) and not self._entries and self._call not in scope.made:
+            scope.pending.append(scope.entry("refused", self._call, self._keyed, error=failure_of(error, causes=0)))
+
+
+REFUSALS: Final = (InvalidInput, Conflict, NotFound)
+"""What a call may raise because it is wrong, before anything came of it."""
+
+_KINDS: Final = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, REFUSALS)
+}
+
+
+def refusal_of(failure: dict[str, Any]) -> Exception:
+    """A refusal as it was recorded. Only the library's own kinds are made anew."""
+    kind = _KINDS.get(failure["type"], InvalidInput)
+    error = kind.__new__(kind)
+    error.args = (failure["message"],)
+    return error

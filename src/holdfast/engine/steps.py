@@ -13,7 +13,7 @@ from holdfast.engine.failures import failure_of
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.scope import Scope, check_key
-from holdfast.errors import InvalidInput, LimitExceeded, StepFailed, Unstorable
+from holdfast.errors import InvalidInput, StepFailed
 
 STEP_KINDS = ("step", "attempt")
 
@@ -52,9 +52,7 @@ def spec_of(
 
 def step(exe: Execution, scope: Scope, spec: Spec) -> Plan[Any]:
     """Run a step, or return what is recorded of it."""
-    key = spec.key
-    call, entries = scope.enter(spec.name, key, STEP_KINDS)
-    try:
+    with scope.call(spec.name, spec.key, STEP_KINDS) as (call, entries):
         digest = exe.codec.digest(spec.args, spec.kwargs)
         if entries:
             check_digest(scope, entries[0], call, digest, STEP_KINDS)
@@ -62,9 +60,6 @@ def step(exe: Execution, scope: Scope, spec: Spec) -> Plan[Any]:
             if last["kind"] == "step":
                 return _recorded(scope, call, spec, last)
         return (yield from _live(exe, scope, spec, call, digest, entries))
-    finally:
-        if key is None:
-            scope.busy = ""
 
 
 def _recorded(scope: Scope, call: str, spec: Spec, entry: EntryData) -> Any:
@@ -86,14 +81,20 @@ def _live(
             yield from exe.attend(scope, call, keyed)
         attempt += 1
         command = Call(spec.fn, spec.args, spec.kwargs, spec.timeout_s)
+        final = False
         try:
-            result = exe.codec.settled((yield command))
-            break
-        except Exception as raised:
-            error: Exception = raised
-        if isinstance(error, TimedOut):
-            error = TimeoutError(f"{spec.name} took longer than {spec.timeout_s} s")
-        if attempt >= retry.attempts or isinstance(error, (Unstorable, LimitExceeded)) or not retry.covers(error):
+            raw = yield command
+        except TimedOut:
+            error: BaseException = TimeoutError(f"{spec.name} took longer than {spec.timeout_s} s")
+        except (Exception, SystemExit) as raised:
+            error = raised
+        else:
+            try:
+                result = exe.codec.settled(raw)
+                break
+            except InvalidInput as unstorable:
+                error, final = unstorable, True
+        if final or attempt >= retry.attempts or not retry.covers(error):
             yield from _failed(exe, scope, call, keyed, spec, digest, error, attempt, command.took_us)
         facts = {"name": spec.name, "digest": digest} if attempt == 1 else {}
         yield from again_later(exe, scope, call, keyed, retry, attempt, error, facts)
@@ -110,7 +111,7 @@ def _live(
 
 
 def _failed(
-    exe: Execution, scope: Scope, call: str, keyed: bool, spec: Spec, digest: str | None, error: Exception,
+    exe: Execution, scope: Scope, call: str, keyed: bool, spec: Spec, digest: str | None, error: BaseException,
     attempts: int, took_us: int,
 ) -> Plan[None]:  # fmt: skip
     failure = failure_of(error)
@@ -122,7 +123,7 @@ def _failed(
 
 
 def again_later(
-    exe: Execution, scope: Scope, call: str, keyed: bool, retry: Retry, attempt: int, error: Exception,
+    exe: Execution, scope: Scope, call: str, keyed: bool, retry: Retry, attempt: int, error: BaseException,
     facts: dict[str, Any],
 ) -> Plan[None]:  # fmt: skip
     """Record a failed attempt and wait for the next one: here if it is soon, else give the run back."""
@@ -134,7 +135,16 @@ def again_later(
         exe.record.timers.add(timer)
         yield from exe.wait(scope, [entry], timers=((timer, due_us),))
     yield from exe.write(scope, [entry])
+    yield from wait_here(exe, scope, due_us)
+
+
+def wait_here(exe: Execution, scope: Scope, due_us: int) -> Plan[None]:
+    """Wait in this process; a wait that is broken off because the process ends goes on elsewhere."""
     yield Wait(due_us)
+    if exe.stopped is not None:
+        raise exe.stopped
+    if exe.give_way and due_us > (yield Now()):
+        raise exe.suspended(scope)
 
 
 def await_turn(exe: Execution, scope: Scope, call: str, keyed: bool, last: EntryData) -> Plan[None]:
@@ -145,9 +155,10 @@ def await_turn(exe: Execution, scope: Scope, call: str, keyed: bool, last: Entry
     now_us: int = yield Now()
     if due_us - now_us > SHORT_WAIT_US:
         yield from exe.attend(scope, call, keyed)
-        yield from exe.wait(scope, [])
+        timer = last.get("timer") or scope.named(call)
+        yield from exe.wait(scope, [], timers=((timer, due_us),))
     if due_us > now_us:
-        yield Wait(due_us)
+        yield from wait_here(exe, scope, due_us)
 
 
 def check_digest(scope: Scope, entry: EntryData, call: str, digest: str | None, kinds: tuple[str, ...]) -> None:

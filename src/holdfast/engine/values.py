@@ -87,14 +87,10 @@ def log(exe: Execution, scope: Scope, message: str, level: str, data: dict[str, 
 
 def checkpoint(exe: Execution, scope: Scope, metadata: dict[str, Any] | None, key: str | None) -> Plan[None]:
     """Save the state, for history, rollback and fork. It does not shorten a replay."""
-    call, entries = scope.enter("checkpoint", key, ("saved",))
-    try:
+    with scope.call("checkpoint", key, ("saved",)) as (call, entries):
         if entries:
             return
         yield from exe.attend(scope, call, key is not None)
         resume = exe.line.resume(exe.position, exe.version)
         snapshot = Snapshot(exe.state, resume, exe.position, metadata)
         yield from exe.write(scope, [scope.entry("saved", call, key is not None)], snapshot=snapshot)
-    finally:
-        if key is None:
-            scope.busy = ""

@@ -11,9 +11,9 @@ from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunInfo, RunList
 from holdfast.runtime import branching, outside, rollback
-from holdfast.runtime.app import Effects, again, claim_known, started
+from holdfast.runtime.app import Effects, advanced, claim_known, started
 from holdfast.runtime.handle import look, next_look_s
-from holdfast.runtime.starting import Claimed, Move
+from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info
 
 if TYPE_CHECKING:
@@ -72,16 +72,8 @@ class AsyncApp:
 
     async def _advance(self, claimed: Claimed | None, *, once: bool = False) -> None:
         """Move the run on until it waits or ends, then those it woke."""
-        todo: list[Claimed | str] = [claimed] if claimed is not None else []
-        while todo:
-            this = todo.pop(0)
-            if isinstance(this, str):
-                taken = await self._driver.run(claim_known(self._core, this))
-                if taken is None:
-                    continue
-                this = taken
-            moved = await self._driver.move(Move(this))
-            todo += [] if once and moved.error is None else again(moved)
+        if claimed is not None:
+            await self._driver.run(advanced(self._core, claimed, once=once))
 
     async def start(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from holdfast import forking
-from holdfast.errors import InvalidInput
+from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
 from holdfast.model.status import AT_WORK, READY
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Effects = Literal["reuse", "perform", "ask"]
+_log: Final = logging.getLogger("holdfast")
 
 
 class App:
@@ -142,16 +144,8 @@ class App:
 
     def _advance(self, claimed: Claimed | None, *, once: bool = False) -> None:
         """Move the run on until it waits or ends, then those it woke."""
-        todo: list[Claimed | str] = [claimed] if claimed is not None else []
-        while todo:
-            this = todo.pop(0)
-            if isinstance(this, str):
-                taken = self._driver.run(claim_known(self._core, this))
-                if taken is None:
-                    continue
-                this = taken
-            moved: Moved = self._driver.move(Move(this))
-            todo += [] if once and moved.error is None else again(moved)
+        if claimed is not None:
+            self._driver.run(advanced(self._core, claimed, once=once))
 
     def start(
         self,
@@ -368,9 +362,30 @@ def claim_known(app: AppCore, run_id: str) -> Acts[Claimed | None]:
     return (yield from claim(app, run_id))
 
 
-def again(moved: Moved) -> list[Claimed | str]:
-    """What to move on next: the run itself if something came in meanwhile, and what it woke."""
+def advanced(app: AppCore, claimed: Claimed, *, once: bool = False) -> Acts[None]:
+    """Move a run on until it waits or ends, then those it woke. What happens to the others is not its caller's."""
+    moved: Moved = yield Move(claimed)
     if moved.error is not None:
         raise moved.error
+    todo = [] if once else _next(moved)
+    while todo:
+        run_id = todo.pop(0)
+        try:
+            taken = yield from claim_known(app, run_id)
+            if taken is None:
+                continue
+            moved = yield Move(taken)
+        except HoldfastError as error:
+            _log.warning("run %r, which was woken, stopped: %s", run_id, error)
+            continue
+        if moved.error is not None and (run_id == claimed.row.run_id or not isinstance(moved.error, Exception)):
+            raise moved.error
+        if moved.error is not None:
+            _log.warning("run %r, which was woken, stopped: %s", run_id, moved.error)
+        todo += _next(moved)
+
+
+def _next(moved: Moved) -> list[str]:
+    """What to move on next: the run itself if something came in meanwhile, and what it woke."""
     itself = [moved.run_id] if moved.status == "ready" else []
     return [*itself, *moved.woken]

@@ -122,7 +122,9 @@ class AsyncRun(RunBase):
         **kwargs: Any,
     ) -> Any:  # fmt: skip
         """Call a function in a transaction of your database; see `Run.transaction`. Async connections, too."""
-        return await self._do(transactions.plan(self._exe, self._scope, connection, fn, args, kwargs, name, key))
+        return await self._do(
+            transactions.plan(self._exe, self._scope, connection, fn, args, kwargs, name, key, awaiting=True)
+        )
 
     async def version(self, name: str, number: int) -> int:
         """Which version of a piece of code this run takes; see `Run.version`."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from holdfast.forking import watch
 from holdfast.model.commit import Commit
 from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.carrier import Carrier
-from holdfast.runtime.moving import Invoke, Moved, move
+from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move
 from holdfast.runtime.starting import Acts, Move
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class AwaitingDriver:
             Wait: self._wait,
             Together: self._together,
             Invoke: self._invoke,
+            Settle: self._settle,
             Move: lambda command, _: self.move(command),
         }
         watch(self)
@@ -76,12 +79,23 @@ class AwaitingDriver:
         workflow = self.app.known(command.claimed.row.workflow)
         if workflow is None or workflow.is_async:
             return await self.run(move(self.app, command.claimed))
-        moved: Moved = await self._on_thread(self.app.blocking.move, command)
+        moved: Moved = await on_own_thread(self.app.blocking.move, command)
         return moved
 
     async def _invoke(self, command: Invoke, _: Carrier | None) -> Any:
         run = AsyncRun(self, command.carrier, command.carrier.exe.root)
-        return await command.workflow.fn(run, *command.args, **command.kwargs)
+        try:
+            return await command.workflow.fn(run, *command.args, **command.kwargs)
+        except asyncio.CancelledError as error:
+            raise _meant(error) from error
+        except BaseException as error:
+            if is_passing(error):
+                raise Passing from error
+            raise
+
+    async def _settle(self, command: Settle, _: Carrier | None) -> None:
+        while command.carrier.exe.root.flying:
+            await asyncio.sleep(0.002)
 
     # --- the user's functions ----------------------------------------------------------------------------------------
 
@@ -100,16 +114,21 @@ class AwaitingDriver:
             command.took_us = (time.perf_counter_ns() - began) // 1000
 
     async def _called(self, command: Call) -> Any:
-        if inspect.iscoroutinefunction(command.fn):
-            return await command.fn(*command.args, **command.kwargs)
-        result = await self._on_thread(command.fn, *command.args, **command.kwargs)
-        return await result if inspect.isawaitable(result) else result
+        try:
+            if inspect.iscoroutinefunction(command.fn):
+                return await command.fn(*command.args, **command.kwargs)
+            # One that may be left behind when its time is up must not keep a thread of the pool.
+            on_thread = self._on_thread if command.timeout_s is None else on_own_thread
+            result = await on_thread(command.fn, *command.args, **command.kwargs)
+            return await result if inspect.isawaitable(result) else result
+        except asyncio.CancelledError as error:
+            raise _inner(error) from error
 
     async def _on_thread(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A function that may block must not stop the loop."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="holdfast-call")
-        call = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
+        call = functools.partial(contextvars.copy_context().run, _called_here, fn, args, kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def _wait(self, command: Wait, carrier: Carrier | None) -> None:
@@ -158,6 +177,14 @@ class AwaitingDriver:
             self._pool.shutdown(wait=False)
 
 
+def _called_here(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function on this thread. A StopIteration cannot be passed on to a task, which would wait for ever."""
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
+
+
 async def settled(future: Awaitable[R]) -> R:
     """Wait for a commit. It is carried out even if this task is cancelled, so the outcome is awaited all the same."""
     work = asyncio.ensure_future(future)
@@ -166,3 +193,48 @@ async def settled(future: Awaitable[R]) -> R:
     except asyncio.CancelledError:
         await asyncio.wait([work])
         raise
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the task; a CancelledError may also be raised by what it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _meant(error: asyncio.CancelledError) -> BaseException:
+    """What a CancelledError out of a workflow means: the task is being ended, or something inside it was."""
+    return Passing() if _is_cancelled() else RuntimeError(f"something the workflow awaited was cancelled: {error!r}")
+
+
+def _inner(error: asyncio.CancelledError) -> BaseException:
+    """What a CancelledError out of a user's function means."""
+    return error if _is_cancelled() else RuntimeError(f"something the function awaited was cancelled: {error!r}")
+
+
+async def on_own_thread(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function on a thread of its own. Runs must not wait for each other's threads, as in a pool they would."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def told(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):  # a future cannot carry it
+            future.set_exception(RuntimeError(f"the function raised {error!r}"))
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(fn, *args, **kwargs)
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits any more
+            loop.call_soon_threadsafe(told, result, error)
+
+    threading.Thread(target=work, name="holdfast-call", daemon=True).start()
+    return await future

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.commands import Branch, Call, Raised, TimedOut, Together, Wait
+from holdfast.errors import InvalidInput
 from holdfast.model.commit import Commit
 from holdfast.runtime.carrier import Carrier
-from holdfast.runtime.moving import Invoke, Moved, move
+from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move
 from holdfast.runtime.run import Run
 from holdfast.runtime.starting import Acts, Move
 
@@ -35,6 +36,7 @@ class BlockingDriver:
             Wait: self._wait,
             Together: self._together,
             Invoke: self._invoke,
+            Settle: self._settle,
             Move: lambda command, _: self.move(command),
         }
 
@@ -68,7 +70,16 @@ class BlockingDriver:
 
     def _invoke(self, command: Invoke, _: Carrier | None) -> Any:
         run = Run(self, command.carrier, command.carrier.exe.root)
-        return command.workflow.fn(run, *command.args, **command.kwargs)
+        try:
+            return command.workflow.fn(run, *command.args, **command.kwargs)
+        except BaseException as error:
+            if is_passing(error):
+                raise Passing from error
+            raise
+
+    def _settle(self, command: Settle, _: Carrier | None) -> None:
+        while command.carrier.exe.root.flying:
+            time.sleep(0.002)
 
     # --- the user's functions ----------------------------------------------------------------------------------------
 
@@ -146,7 +157,10 @@ class BlockingDriver:
             if branch.plan is not None:
                 return self.run(carrier.carry(branch.plan), carrier)
             assert branch.fn is not None
-            result = branch.fn(Run(self, carrier, branch.scope))
-            return self.app.loop.run(result) if inspect.isawaitable(result) else result
+            if inspect.iscoroutinefunction(branch.fn):
+                raise InvalidInput(
+                    "an async branch belongs into an async def workflow; here it must be a plain function"
+                )
+            return branch.fn(Run(self, carrier, branch.scope))
         except BaseException as error:
             return Raised(error)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.engine.goingback import cut_at, without
 from holdfast.engine.line import Line
 from holdfast.errors import CheckpointNotFound, InvalidInput
 from holdfast.ids import check_id
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun
-from holdfast.model.rows import CheckpointRow, EffectRow
+from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.model.status import READY
 from holdfast.runtime.reads import RESUME
 from holdfast.runtime.starting import Acts, new_run_id
@@ -21,7 +23,7 @@ from holdfast.store.pruning import last_of
 from holdfast.store.tags import read_metadata, write_metadata
 from holdfast.verbs.moving import appended, recorded
 from holdfast.verbs.refusals import refusal
-from holdfast.verbs.values import metadata_pairs, value_body
+from holdfast.verbs.values import body_value, metadata_pairs, value_body
 
 if TYPE_CHECKING:
     from holdfast.runtime.core import AppCore
@@ -56,8 +58,11 @@ def _position(whole: Whole, to: Any, step: int | None) -> int:
         return whole.target(rows[-1].checkpoint_id)
     if to is not None:
         return whole.target(to)
-    ends = [position for position, entry in whole.live if entry["kind"] in ("completed", "failed", "cancelled")]
-    return ends[-1] - 1 if ends else whole.run.position
+    ends = [position for position, entry in whole.live if entry["kind"] in _ENDS]
+    return ends[0] - 1 if ends else whole.run.position
+
+
+_ENDS = ("completed", "failed", "cancelling", "cancelled")
 
 
 def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Commit:
@@ -74,8 +79,15 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Com
         workflow=run.workflow or None, status=READY, metadata=tuple(read_metadata(run.metadata).items()),
         entries=(*[appended(row) for row in rows], NewEntry("forked", value_body(app.core, entry, "an entry"))),
         checkpoints=(*[_copied(row) for row in copied], _first(base, cut.void, effects)),
-        effects=tuple(recorded(row, numbers, end) for row in kept),
+        effects=tuple(recorded(_inherited(app, run, row), numbers, end) for row in kept),
     )  # fmt: skip
+
+
+def _inherited(app: AppCore, run: RunRow, row: EffectRow) -> EffectRow:
+    """An effect the fork takes over: it was not the fork's, so it is not the fork's to undo."""
+    call = body_value(row.call, f"effect {row.key!r} of run {run.run_id!r}") or {}
+    call = {**call, "reused": call.get("reused", run.run_id)}
+    return msgspec.structs.replace(row, call=value_body(app.core, call, "an effect's arguments"))
 
 
 def _is_before(row: EffectRow, whole: Whole, to: int, taken_back: set[str]) -> bool:
@@ -103,7 +115,7 @@ def _copied(row: CheckpointRow) -> NewCheckpoint:
 def _first(base: Base, void: list[int], effects: str) -> NewCheckpoint:
     """The fork's own first checkpoint: the state it begins with, and what it must replay."""
     line = Line(loops=base.loops)
-    line.epoch, line.forked = base.epoch, effects
+    line.epoch, line.forked, line.left = base.epoch, effects, base.left
     resume = line.told(without(base.spans, void), base.loops, base.version)
     root = base.row.root if base.row is not None else encode({}).root
     return NewCheckpoint(

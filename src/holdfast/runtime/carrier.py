@@ -14,7 +14,7 @@ from holdfast.clock import US
 from holdfast.engine import commands as c
 from holdfast.engine.execution import Execution
 from holdfast.engine.goingback import ReadLedger
-from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageError
+from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageError, Suspended
 from holdfast.model import commit as why
 from holdfast.model.commit import (
     Commit,
@@ -32,6 +32,7 @@ from holdfast.runtime.reads import RESUME, family_lines, inbox_items, state_of
 from holdfast.runtime.starting import run_child
 from holdfast.runtime.whole import ledger_lines
 from holdfast.state.encoder import Encoded, encode
+from holdfast.state.values import pack_sorted
 from holdfast.store.tags import write_metadata
 from holdfast.verbs.core import Place
 from holdfast.verbs.refusals import refusal
@@ -58,14 +59,12 @@ class Carrier:
         lease_s: float,
         taken_at: float,
         *,
-        alone: bool = True,
         force: bool = False,
     ) -> None:
         assert place.holder is not None
         self.app = app
         self.place = place
         self.row = row
-        self.alone = alone
         self.force = force
         self.taken_by = ""
         self.core = place.core
@@ -223,10 +222,10 @@ class Carrier:
         ), encoded  # fmt: skip
 
     def _checkpoint(self, snapshot: c.Snapshot, encoded: Encoded, status: str | None) -> NewCheckpoint:
-        metadata = {**(snapshot.metadata or {}), RESUME: snapshot.resume}
+        pairs = metadata_pairs(snapshot.metadata) if snapshot.metadata else ()
         return NewCheckpoint(
             "", encoded.root, covers=snapshot.covers, status=status or "running",
-            metadata=write_metadata(metadata_pairs(metadata)),
+            metadata=write_metadata((*pairs, (RESUME, pack_sorted(snapshot.resume)))),
         )  # fmt: skip
 
     def _effect(self, mark: c.Mark) -> NewEffect:
@@ -235,6 +234,8 @@ class Carrier:
         return NewEffect(mark.key, mark.state, mark.tool, mark.target, mark.reversible, body, call=call)
 
     def _refused(self, commit: Commit, refused: Refused) -> BaseException:
+        if self.exe.releasing:
+            return Suspended(f"run {self.row.run_id!r} was given back; it will go on from here")
         if refused.why in (why.CLAIM_LOST, why.NO_RUN, why.INCARNATION):
             return self.lost(refused.run.owner if refused.run is not None else "")
         if refused.why == why.EFFECT_DONE:

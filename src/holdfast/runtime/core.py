@@ -46,6 +46,8 @@ class AppCore:
         self.heart = Heart(self.lease_s)
         self.executions: set[Execution] = set()
         """What goes on in this process right now."""
+        self.nonces: set[bytes] = set()
+        """The claims that somebody in this process holds, or is about to."""
 
     @property
     def core(self) -> Core:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from holdfast.engine.record import record_of
 from holdfast.errors import NotFinished, RunCancelled, RunFailed
 from holdfast.model.gates import GateInfo
 from holdfast.model.rows import RunRow
-from holdfast.model.status import CANCELLED, COMPLETED, READY, TERMINAL
+from holdfast.model.status import AT_WORK, CANCELLED, COMPLETED, READY, TERMINAL, WAITING
 from holdfast.model.views import RunInfo
 from holdfast.runtime import outside
-from holdfast.runtime.reads import last_entry
-from holdfast.runtime.reaper import redeliver
+from holdfast.runtime.reads import last_entry, past_of
+from holdfast.runtime.reaper import redeliver, ring
 from holdfast.runtime.starting import Acts, Claimed, claim
+from holdfast.store.decide import is_live
+from holdfast.store.seal import check_run
 from holdfast.verbs.shown import run_info
 
 if TYPE_CHECKING:
@@ -43,19 +46,37 @@ def look(app: AppCore, run_id: str) -> Acts[Look]:
         if row.status == CANCELLED:
             raise RunCancelled(run_id, last.get("by", ""))
         raise RunFailed(run_id, last.get("error") or {"type": "Unknown", "message": "nothing is recorded of it"})
-    yield from outside.wake_due(app, row)
+    yield from ring(app)
     yield from redeliver(app)
     row = yield from outside.known_run(app, run_id)
-    claimed = None
-    if app.known(row.workflow) is not None and (row.status == READY or row.owner):
-        claimed = yield from claim(app, run_id) if row.status == READY else _of_the_dead(app, row)
-    return Look(claimed=claimed, status=row.status)
+    return Look(claimed=(yield from _to_move_on(app, row)), status=row.status)
 
 
-def _of_the_dead(app: AppCore, row: RunRow) -> Acts[Claimed | None]:
-    """Take a run that a dead process held. A live one's is left alone."""
+def _to_move_on(app: AppCore, row: RunRow) -> Acts[Claimed | None]:
+    """The run, if it can be moved on here; else a child it waits for that can be."""
+    if app.known(row.workflow) is None:
+        return None
+    if row.status == READY or (row.status in AT_WORK and not (yield from _is_held(app, row))):
+        return (yield from claim(app, row.run_id))
+    if row.status != WAITING:
+        return None
+    past = yield lambda: past_of(app.core, row)
+    for child in record_of(past.entries).children:
+        found = yield lambda child=child: app.core.port.run(child)
+        claimed = (yield from _to_move_on(app, check_run(found))) if found is not None else None
+        if claimed is not None:
+            return claimed
+    return None
+
+
+def _is_held(app: AppCore, row: RunRow) -> Acts[bool]:
+    """Whether somebody alive holds the run, as far as can be told without trying to take it."""
+    if not row.owner or (row.owner == app.owner and row.nonce not in app.nonces):
+        return False
+    if not is_live(row, app.core.clock.lease_time):
+        return False
     gone: bool = yield lambda: app.core.port.is_gone(row.owner)
-    return (yield from claim(app, row.run_id)) if gone else None
+    return not gone
 
 
 def next_look_s(looks: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine import ending
@@ -42,6 +43,21 @@ class Invoke(NamedTuple):
     kwargs: dict[str, Any]
 
 
+class Settle(NamedTuple):
+    """For a driver: wait until no call of the run is under way any more, in whatever task or thread."""
+
+    carrier: Carrier
+
+
+class Passing(BaseException):
+    """Thrown by a driver when the process or the task is being ended; `__cause__` says by what."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether what a workflow raised ends the process rather than the run. `sys.exit()` in a workflow ends the run."""
+    return not isinstance(error, (Exception, Interrupt, SystemExit, GeneratorExit))
+
+
 class Moved(NamedTuple):
     """What came of moving a run on."""
 
@@ -57,7 +73,7 @@ class Moved(NamedTuple):
 def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     """Move a run on."""
     row = claimed.row
-    carrier = Carrier(app, claimed.place, row, app.lease_s, claimed.taken_at, alone=claimed.alone, force=claimed.force)
+    carrier = Carrier(app, claimed.place, row, app.lease_s, claimed.taken_at, force=claimed.force)
     workflow = app.known(row.workflow)
     if workflow is None:
         yield from _put_back(carrier, READY)
@@ -75,6 +91,7 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     finally:
         app.executions.discard(exe)
         app.heart.let_go(carrier)
+        app.nonces.discard(row.nonce)
     woken = yield from deliver(app, row, carrier.messages)
     return Moved(row.run_id, exe.released, (*carrier.woken, *woken), error)
 
@@ -102,22 +119,32 @@ def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None
 
         told: BaseException | None = yield from go_on(carrier)
         return told
-    result, error = None, None
+    result: Any = None
+    error: BaseException | None = None
+    passing = False
     try:
         result = yield Invoke(workflow, carrier, tuple(started["args"]), started["kwargs"])
+    except Passing as ended:
+        error, passing = ended.__cause__, True
     except BaseException as raised:
         error = raised
-    try:
-        yield from carrier.carry(ending.finish(exe, result, error, alone=carrier.alone))
-    except (Halted, LeaseLost) as stopped:
-        error = stopped
+    with contextlib.suppress(Halted, LeaseLost):
+        yield Settle(carrier)
+        yield from carrier.carry(ending.finish(exe, result, error, passing=passing))
+    if isinstance(exe.stopped, Halted):
+        yield from _try_to_put_back(carrier)
+        return exe.stopped.__cause__
     if exe.record.diverged is not None:
         return exe.record.diverged
-    if isinstance(exe.stopped, Halted):
-        return exe.stopped.__cause__
-    if isinstance(exe.stopped, LeaseLost):
+    if isinstance(exe.stopped, LeaseLost) and not exe.released:  # given back: a renewal that came late lost nothing
         return ClaimLost(exe.run_id, carrier.row.owner, carrier.taken_by or None)
-    return None if error is None or isinstance(error, (Exception, Interrupt)) else error
+    return error if passing else None
+
+
+def _try_to_put_back(carrier: Carrier) -> Acts[None]:
+    """The store failed once; perhaps it takes the run back, so that nobody must wait for the lease."""
+    with contextlib.suppress(StorageError):
+        yield from _put_back(carrier, READY)
 
 
 def _put_back(carrier: Carrier, status: str) -> Acts[None]:

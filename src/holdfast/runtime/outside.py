@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.forms import Form
+from holdfast.engine.record import record_of
 from holdfast.errors import (
     AlreadyAnswered,
     DamagedData,
@@ -30,7 +31,8 @@ from holdfast.model.gates import GateInfo
 from holdfast.model.rows import GateRow, RunRow
 from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
 from holdfast.runtime.codec import CODEC
-from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of
+from holdfast.runtime.reads import past_of
+from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.refusals import refusal
 from holdfast.verbs.values import body_value, moment, value_body
@@ -67,7 +69,7 @@ def deliver(app: AppCore, row: RunRow, item: NewItem, *, here: bool) -> Acts[Cla
             taken_at = time.monotonic()
             guard = Guard(incarnation=row.incarnation, gone=gone)
             both = Commit(row.run_id, app.token(8), guard, deliver=(item,), take=take_of(app))
-            outcome = yield both
+            outcome = yield from taking(app, both)
             if type(outcome) is Committed:
                 return claimed_of(app, outcome.run, taken_at)
             if outcome.why != why.CLAIMED:
@@ -181,9 +183,23 @@ def request(app: AppCore, run_id: str, kind: Any, by: str | None, *, here: bool)
         return row, None
     item = NewItem(kind, kind, f"{kind}/{app.token(12).hex()}", somebody(by), value_body(app.core, None, kind))
     claimed = yield from deliver(app, row, item, here=here and row.status != PAUSED)
-    if kind == "cancel" and row.status == PAUSED:
-        claimed = yield from _woken(app, row, here=here)
+    if kind == "cancel":
+        yield from _cancel_children(app, row, item.by)
+        if row.status == PAUSED:
+            claimed = yield from _woken(app, row, here=here)
     return row, claimed
+
+
+def _cancel_children(app: AppCore, row: RunRow, by: str) -> Acts[None]:
+    """A child that goes on inside its parent's process must hear of it at once, as the parent only waits for it."""
+    past = yield lambda: past_of(app.core, row)
+    for child, entry in record_of(past.entries).children.items():
+        found = None if entry["detached"] else (yield lambda child=child: app.core.port.run(child))
+        if found is None or found.status in TERMINAL:
+            continue
+        item = NewItem("cancel", "cancel", f"parent/{row.run_id}/{child}", by, value_body(app.core, None, "cancel"))
+        yield Commit(child, app.token(8), Guard(OUTSIDER, incarnation=found.incarnation), deliver=(item,))
+        yield from _cancel_children(app, found, by)
 
 
 def resume(app: AppCore, run_id: str, *, here: bool) -> Acts[tuple[RunRow, Claimed | None]]:

@@ -103,11 +103,9 @@ def state_of(core: Core, run: RunRow, checkpoint_id: str) -> tuple[dict[str, Any
 
 
 def family_lines(core: Core, run: RunRow, key: str) -> list[Performed]:
-    """What the ledgers of other runs of the family say of an effect, newest run first."""
+    """What the ledgers of the family, our own among them, say of an effect, newest run first."""
     found = []
     for other, row in reversed(core.port.family_effects(run.family, key)):
-        if other.run == run.run:
-            continue
         place = f"effect {key!r} of run {other.run_id!r}"
         check_seal(row, other.incarnation, place)
         found.append(Performed(other.run_id, row.state, body_value(row.body, place), body_value(row.call, place)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.goingback import Cut, LedgerLine, Undo, begin_entry, carry_out, cut_at, undo_of
 from holdfast.engine.record import record_of
-from holdfast.errors import ClaimLost, Halted, LeaseLost, RollbackFailed, RollbackRefused
+from holdfast.errors import ClaimLost, Halted, LeaseLost, RollbackFailed, RollbackRefused, UnknownWorkflow
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Guard, NewEntry
 from holdfast.model.plans import EffectPlan, RollbackPlan
@@ -15,7 +15,7 @@ from holdfast.model.status import ROLLING_BACK
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.outside import known_run, somebody
 from holdfast.runtime.reads import past_of
-from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of
+from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
 from holdfast.runtime.whole import Whole, ledger_line, whole_of
 from holdfast.verbs.refusals import refusal
 from holdfast.verbs.values import value_body
@@ -41,6 +41,8 @@ def rolled_back(
     gone: int | None = None
     while True:
         whole: Whole = yield lambda: whole_of(app.core, run_id)
+        if app.known(whole.run.workflow) is None:
+            raise UnknownWorkflow(whole.run.workflow, list(app.registry.workflows))
         cut, undo = _cut(whole, to)
         plan = _shown(run_id, cut, undo)
         if plan.problems and not force:
@@ -55,7 +57,7 @@ def rolled_back(
             run_id, app.token(8), guard, take=take_of(app, revive=True), status=ROLLING_BACK,
             entries=(NewEntry("rolling_back", body),),
         )  # fmt: skip
-        outcome = yield commit
+        outcome = yield from taking(app, commit)
         if type(outcome) is Committed:
             return plan, claimed_of(app, outcome.run, taken_at)
         if outcome.why == why.POSITION:

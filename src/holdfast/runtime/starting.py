@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -10,7 +11,7 @@ import msgspec
 
 from holdfast.clock import US
 from holdfast.engine.commands import Ended, RunChild
-from holdfast.errors import InputConflict, InvalidInput, RunNotFound, StorageError, Unstorable
+from holdfast.errors import HoldfastError, InputConflict, InvalidInput, RunNotFound, StorageError, Unstorable
 from holdfast.ids import check_id
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Guard, NewEntry, NewRun, Refused, Take
@@ -43,8 +44,6 @@ class Claimed(NamedTuple):
     fresh: bool = False
     """It was created just now, so there is nothing to replay."""
     started: dict[str, Any] = {}  # noqa: RUF012 - read only
-    alone: bool = True
-    """Nobody in this process waits for it to end."""
     force: bool = False
     """A rollback goes on although an undo fails."""
 
@@ -88,7 +87,32 @@ def new_run_id(app: AppCore, workflow: str) -> str:
 
 def take_of(app: AppCore, *, revive: bool = False) -> Take:
     """The wish to hold a run."""
-    return Take(app.owner, app.token(16), int(app.lease_s * US), revive=revive)
+    take = Take(app.owner, app.token(16), int(app.lease_s * US), revive=revive)
+    app.nonces.add(take.nonce)
+    return take
+
+
+def taking(app: AppCore, commit: Commit) -> Acts[Any]:
+    """A commit with a take. If its caller is interrupted or the store fails, nobody is left holding the run."""
+    assert commit.take is not None
+    nonce = commit.take.nonce
+    try:
+        outcome = yield commit
+    except BaseException:
+        app.nonces.discard(nonce)
+        with contextlib.suppress(HoldfastError):
+            yield from _let_go(app, commit.run_id, nonce)
+        raise
+    if type(outcome) is not Committed:
+        app.nonces.discard(nonce)
+    return outcome
+
+
+def _let_go(app: AppCore, run_id: str, nonce: bytes) -> Acts[None]:
+    row: RunRow | None = yield lambda: app.core.port.run(run_id)
+    if row is not None and row.nonce == nonce:
+        guard = Place(app.core, Holder(row.owner, row.incarnation, row.fence, nonce)).guard()
+        yield Commit(run_id, app.token(8), guard, status=READY, release=True)
 
 
 def claimed_of(app: AppCore, row: RunRow, taken_at: float, **more: Any) -> Claimed:
@@ -112,7 +136,7 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
         start.run_id, app.token(8), create=NewRun(required=True), workflow=start.workflow, metadata=pairs,
         entries=(NewEntry("started", body),), take=take_of(app) if take else None,
     )  # fmt: skip
-    outcome = yield commit
+    outcome = yield from taking(app, commit) if take else _plain(commit)
     if type(outcome) is Committed:
         row = outcome.run
         return row, claimed_of(app, row, taken_at, fresh=True, started=settled) if take else None
@@ -128,13 +152,17 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
     return row, None
 
 
+def _plain(commit: Commit) -> Acts[Any]:
+    return (yield commit)
+
+
 def claim(app: AppCore, run_id: str, *, revive: bool = False) -> Acts[Claimed | None]:
     """Hold a run. None if somebody else does, or if it has ended; the owner of a dead process does not count."""
     taken_at = time.monotonic()
-    take, guard = take_of(app, revive=revive), Guard()
+    guard = Guard()
     for _ in range(2):
-        commit = Commit(run_id, app.token(8), guard, take=take)
-        outcome = yield commit
+        commit = Commit(run_id, app.token(8), guard, take=take_of(app, revive=revive))
+        outcome = yield from taking(app, commit)
         if type(outcome) is Committed:
             return claimed_of(app, outcome.run, taken_at)
         if outcome.why == why.NO_RUN:
@@ -156,6 +184,8 @@ def fence_of_dead(app: AppCore, refused: Refused) -> Acts[int | None]:
     if row is None or not row.owner:
         return None
     owner = row.owner
+    if owner == app.owner:  # ours, but nobody here holds it any more: the store failed when it was to be given back
+        return None if row.nonce in app.nonces else row.fence
     gone: bool = yield lambda: app.core.port.is_gone(owner)
     return row.fence if gone else None
 
@@ -186,7 +216,7 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
     ):  # at work: perhaps of a dead process
         claimed = yield from claim(app, command.run_id)
     while claimed is not None:
-        moved: Moved = yield Move(claimed._replace(alone=False))
+        moved: Moved = yield Move(claimed)
         carrier.woken += moved.woken
         if isinstance(moved.error, StorageError) or not isinstance(moved.error, Exception | None):
             raise moved.error  # the store failed, or the process is being ended: so it is for the parent

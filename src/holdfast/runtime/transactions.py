@@ -53,16 +53,25 @@ POSTGRES: Final = _Sql(
 
 def plan(
     exe: Execution, scope: Scope, connection: Any, fn: Callable[..., Any], args: tuple[Any, ...],
-    kwargs: dict[str, Any], name: str | None, key: str | None,
+    kwargs: dict[str, Any], name: str | None, key: str | None, *, awaiting: bool = False,
 ) -> Plan[Any]:  # fmt: skip
-    """The effect that is the transaction."""
+    """The effect that is the transaction. `awaiting`: the workflow is async."""
     spec = steps.spec_of(fn, args, kwargs, name, key, None, None)
     kind = _kind(connection)
     maker = {"psycopg": _in_psycopg, "psycopg_async": _in_async_psycopg, "sqlite3": _in_sqlite, "apsw": _in_sqlite}
     spec.fn = maker[kind](connection, fn)
+    if awaiting and kind in ("sqlite3", "apsw"):  # its connection belongs to the thread of the loop
+        spec.fn = _awaitable(spec.fn)
     spec.fn.__annotations__ = {"return": _return_type(fn), "idempotency_key": str}
     world = effects.World(in_doubt="retry", tool=spec.name, target=kind)
     return effects.effect(exe, scope, spec, world)
+
+
+def _awaitable(transaction: Callable[..., Any]) -> Callable[..., Any]:
+    async def awaited(*args: Any, idempotency_key: str, **kwargs: Any) -> Any:
+        return transaction(*args, idempotency_key=idempotency_key, **kwargs)
+
+    return awaited
 
 
 def _kind(connection: Any) -> str:

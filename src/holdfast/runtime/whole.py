@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast.engine.goingback import LedgerLine
+from holdfast.engine.goingback import LedgerLine, without
 from holdfast.engine.line import Line, LoopMark, Span, line_of
-from holdfast.engine.record import Positioned, full_name, live_path
+from holdfast.engine.record import Positioned, full_name, live_path, record_of
 from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.runtime.reads import entry_data, resume_of
@@ -27,6 +27,7 @@ class Base(NamedTuple):
     epoch: int
     forked: str
     version: int
+    left: list[str]
 
 
 class Whole(NamedTuple):
@@ -51,7 +52,27 @@ class Whole(NamedTuple):
                     f"position {position} of run {self.run.run_id!r} lies in what was taken back or pruned "
                     f"({first} to {last}); choose another"
                 )
+        self._check_open_rollback(position)
+        self._check_cleanup(position)
         return max(1, position)
+
+    def _check_open_rollback(self, position: int) -> None:
+        """A rollback that was begun has perhaps undone something: nobody may go to behind that."""
+        begun = record_of(self.live).rollback
+        if begun and position > begun[0]["to"]:
+            raise InvalidInput(
+                f"a rollback of run {self.run.run_id!r} to position {begun[0]['to']} has begun; take it up with "
+                "rollback(run_id), or go back further"
+            )
+
+    def _check_cleanup(self, position: int) -> None:
+        """What code does after it was cancelled is no place to go on from."""
+        first = next((at for at, entry in self.live if entry["kind"] == "cancelling"), None)
+        if first is not None and position >= first:
+            raise InvalidInput(
+                f"run {self.run.run_id!r} was cancelled at position {first}, and {position} lies in its cleaning up; "
+                f"choose {first - 1} or less"
+            )
 
     def _meant(self, to: Any) -> int:
         if type(to) is int or (type(to) is str and to.startswith("journal.")):
@@ -73,8 +94,13 @@ class Whole(NamedTuple):
             if resume is None or any(first <= row.covers < last for first, last in self.dead):
                 continue
             line = line_of(resume, row.covers, row.checkpoint_id)
-            return Base(row, line.spans_to(to), line.loops, line.epoch, line.forked, resume["version"])
-        return Base(None, Line().spans_to(to), [], 0, "", 1)
+            spans = without(line.spans_to(to), self.voided())
+            return Base(row, spans, line.loops, line.epoch, line.forked, resume["version"], line.left)
+        return Base(None, without(Line().spans_to(to), self.voided()), [], 0, "", 1, [])
+
+    def voided(self) -> list[int]:
+        """Entries that earlier rollbacks, or a fork, have taken back although they stand before their mark."""
+        return [at for _, entry in self.live if entry["kind"] in ("rolled_back", "forked") for at in entry["void"]]
 
     def recorded_keys(self) -> set[str]:
         """The effects of which the journal tells."""

@@ -106,10 +106,17 @@ class Worker:
                 self._begin(one)
             if claimed:
                 self._ear.busy()
-            elif until_idle and not self._active and not self._put_back and not self._some_ready():
+            elif until_idle and self._is_idle():
                 return
             else:
                 self._ear.wait()
+
+    def _is_idle(self) -> bool:
+        """Whether nothing is under way or ready, and nothing becomes ready by looking once more."""
+        if self._active or self._put_back or self._some_ready():
+            return False
+        self._reaped_at = 0.0
+        return not self._reap() and not self._some_ready()
 
     def _claim(self) -> list[Claimed]:
         """Take as many ready runs as there is room for: of each limited workflow, and of the others together."""
@@ -131,14 +138,13 @@ class Worker:
         taken_at = time.monotonic()
         takes = [take_of(self._app) for _ in range(count)]
         rows = self._app.core.port.claim_ready(takes, workflows, self._app.token(8))
+        self._app.nonces.difference_update({take.nonce for take in takes} - {row.nonce for row in rows})
         return [claimed_of(self._app, row, taken_at) for row in rows]
 
     def _some_ready(self) -> bool:
         names = self._workflows if self._workflows is not None else list(self._app.registry.workflows)
-        query = RunQuery((READY,), limit=1)
-        if len(names) == 1:
-            query = query._replace(workflow=names[0])
-        return bool(self._app.core.port.runs(query))
+        port = self._app.core.port
+        return any(port.runs(RunQuery((READY,), workflow=name, limit=1)) for name in names)
 
     # --- moving on ---------------------------------------------------------------------------------------------------
 
@@ -182,9 +188,10 @@ class Worker:
             self.moved += 1
         self._ear.wake()
 
-    def _reap(self) -> None:
+    def _reap(self) -> int:
+        """See to what nobody else sees to, now and then. How many runs were woken or freed."""
         if time.monotonic() < self._reaped_at + _REAP_S:
-            return
+            return 0
         self._reaped_at = time.monotonic()
         while self._put_back:  # runs this worker could not give back while the store was in trouble
             claimed = self._put_back[-1]
@@ -196,11 +203,12 @@ class Worker:
             if isinstance(outcome, Refused):
                 _log.debug("run %r is no longer ours", claimed.row.run_id)
         try:
-            self._app.blocking.run(reap(self._app))
+            return self._app.blocking.run(reap(self._app))
         except StorageError:
             raise
         except HoldfastError as error:
             _log.warning("the reaper met trouble: %s", error)
+            return 0
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
@@ -225,9 +233,7 @@ class Worker:
         while self._active and time.monotonic() < until:
             with self._lock:
                 held = {claimed.row.run_id for claimed in self._active.values()}
-            for exe in list(self._app.executions):
-                if exe.run_id in held:
-                    exe.stop()
+            self._stop(held)
             time.sleep(0.01)
         with self._lock:
             left = [*self._active.values(), *self._put_back]
@@ -237,6 +243,18 @@ class Worker:
             commit = Commit(claimed.row.run_id, self._app.token(8), guard, status=READY, release=True)
             with contextlib.suppress(HoldfastError):
                 self._app.core.committer.commit(commit)
+
+    def _stop(self, held: set[str]) -> None:
+        """Ask these runs to give way, and the children that go on inside them."""
+        executions = list(self._app.executions)
+        while True:
+            inside = {exe.run_id for exe in executions if (exe.record.started.get("parent") or {}).get("run") in held}
+            if inside <= held:
+                break
+            held |= inside
+        for exe in executions:
+            if exe.run_id in held:
+                exe.stop()
 
 
 def _result(done: Any) -> Moved | None:

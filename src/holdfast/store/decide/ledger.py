@@ -50,6 +50,8 @@ def _first(draft: Draft, new: NewEffect) -> EffectRow:
 
 
 def _outcome(draft: Draft, new: NewEffect, old: EffectRow) -> EffectRow:
+    if new.state == "intent":  # it is to be done anew, so it comes after what is there now
+        old = _replace(old, after_checkpoint=draft.run.serial, after_position=draft.run.position)
     return _replace(
         old, state=new.state, tool=new.tool or old.tool, target=old.target if new.target is None else new.target,
         reversible=new.reversible or old.reversible, updated_us=draft.now_us, commit_id=draft.commit.commit_id,

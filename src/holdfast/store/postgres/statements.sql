@@ -200,7 +200,8 @@ INSERT INTO effects (<effect_columns>) SELECT * FROM unnest(?::bigint[], ?::bigi
     ?::text[], ?::boolean[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bytea[],
     ?::bigint[])
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, tool = excluded.tool, target = excluded.target,
-    reversible = excluded.reversible, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
+    reversible = excluded.reversible, after_checkpoint = excluded.after_checkpoint,
+    after_position = excluded.after_position, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
     body = excluded.body, call = excluded.call, seal = excluded.seal;
 
 -- name: set_attachments

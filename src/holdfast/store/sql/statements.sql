@@ -158,7 +158,8 @@ DELETE FROM entries WHERE key > ? AND key <= ?;
 INSERT INTO effects (key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us,
     updated_us, commit_id, body, call, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET state = excluded.state, tool = excluded.tool, target = excluded.target,
-    reversible = excluded.reversible, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
+    reversible = excluded.reversible, after_checkpoint = excluded.after_checkpoint,
+    after_position = excluded.after_position, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
     body = excluded.body, call = excluded.call, seal = excluded.seal;
 
 -- name: effect

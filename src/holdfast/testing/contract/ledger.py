@@ -41,6 +41,17 @@ class LedgerContract(PortContractBase):
             assert (line.state, line.body, line.call) == (state, result, then)
         assert self.store.verify().problems == []
 
+    def test_an_effect_that_is_done_anew_comes_after_what_is_there_then(self) -> None:
+        self.mark(NewEffect("pay", "done"))
+        self.store.save("run", {"n": 1})
+        self.store.append("run", [{"kind": "note"}])
+        assert (self.line().after_checkpoint, self.line().after_position) == (0, 0)
+        self.mark(NewEffect("pay", "undone"))
+        assert (self.line().after_checkpoint, self.line().after_position) == (0, 0)
+        self.mark(NewEffect("pay", "intent"))
+        assert (self.line().after_checkpoint, self.line().after_position) == (1, 1)
+        assert self.store.verify().problems == []
+
     def test_effects_of_one_commit_have_calls_of_their_own(self) -> None:
         large = b"\x00\xc6" + (300_000).to_bytes(4, "big") + b"\xff" * 300_000
         self.mark(
