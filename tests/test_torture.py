@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import time
 
 import pytest
 
@@ -10,6 +10,8 @@ from tests.torture.campaign import HARNESSES
 from tests.torture.figures import Figures
 
 SEED = 20
+TODAY = int(time.time() // 86_400)
+"""Where only some points are taken, others every day."""
 
 
 def found_by(harness: str, amount: float, seed: int = SEED) -> Figures:
@@ -76,12 +78,12 @@ def test_nothing_is_lost_or_done_twice_while_postgresql_crashes_and_connections_
 
 
 def test_a_process_killed_at_any_command_of_a_workflow_or_rollback_is_followed_by_another_that_ends_it() -> None:
-    figures = found_by("engine_kills", 100, seed=datetime.date.today().toordinal())
-    assert figures.counts["kills"] > 80
+    figures = found_by("engine_kills", 64, seed=TODAY)
+    assert figures.counts["kills"] > 50
 
 
 def test_a_process_stopped_past_its_lease_writes_nothing_and_begins_no_effect_any_more() -> None:
-    assert found_by("engine_stops", 32, seed=datetime.date.today().toordinal()).counts["lease_lost"] > 0
+    assert found_by("engine_stops", 20, seed=TODAY).counts["lease_lost"] > 0
 
 
 def test_of_eight_processes_that_answer_at_once_one_wins_and_the_others_are_told_who() -> None:

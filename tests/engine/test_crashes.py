@@ -70,7 +70,16 @@ def drive(stage: Stage) -> Any:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_crash_around_any_commit_changes_nothing_in_the_end(stage: Stage, late: bool) -> None:
+def test_a_crash_around_any_commit_changes_nothing_in_the_end(local: Stage, late: bool) -> None:
+    sweep(local, late=late)
+
+
+def test_a_crash_around_any_commit_changes_nothing_on_any_store(stage: Stage) -> None:
+    sweep(stage, late=stage.is_async)
+
+
+def sweep(stage: Stage, *, late: bool) -> None:
+    """Cut the wire at the first commit of a run, at the second of another, and so on; `late`: just behind it."""
     stage.flow(world(stage))
     base, commits = stage.run_id, 0
     while True:

@@ -43,15 +43,17 @@ def test_after_a_crash_in_the_middle_of_a_map_only_unfinished_items_run_again(st
 def test_no_more_than_the_limit_go_on_at_a_time(local: Stage, limit: int) -> None:
     lock = threading.Lock()
     now, most = 0, 0
+    together = threading.Barrier(limit)
 
     def slow(number: int) -> int:
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
-        time.sleep(0.01)
+        together.wait(10)
         with lock:
             now -= 1
+        together.wait(10)
         return number
 
     @local.flow

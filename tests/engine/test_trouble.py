@@ -167,9 +167,9 @@ def test_a_run_that_somebody_else_has_taken_is_let_go_of(stage: Stage) -> None:
 
 def test_a_lease_is_renewed_while_user_code_runs(local: Stage) -> None:
     local.restart()
-    local.open(lease_s=0.3)
+    local.open(lease_s=0.6)
     other = local.app
-    local.open(lease_s=0.3)
+    local.open(lease_s=0.6)
     go = threading.Event()
 
     @local.flow
@@ -178,7 +178,7 @@ def test_a_lease_is_renewed_while_user_code_runs(local: Stage) -> None:
 
     def slow() -> str:
         local.calls.append("slow")
-        go.wait(0.8)
+        go.wait(1.0)
         assert other.store.claim(local.run_id, "the other") is None
         return "done"
 

@@ -23,7 +23,7 @@ def test_a_short_sleep_is_slept_here_and_only_once(stage: Stage) -> None:
 
     stage.start(flow)
     stage.restart()
-    assert 0.03 <= stage.app.answer(stage.run_id, True).result(5) < 1
+    assert 0.03 <= stage.app.answer(stage.run_id, True).result(5) < 30
     assert len(stage.journal("sleep")) == 1
 
 

@@ -31,5 +31,5 @@ def test_a_renewal_that_comes_just_after_the_run_was_given_back_is_no_loss(workf
                     heart._renew(carrier)
             return outcome
 
-        app._driver._commit = commit_and_renew  # type: ignore[method-assign]
+        app._driver._commit = commit_and_renew  # type: ignore[assignment]
         assert app.start(workflow, run_id="one").status() == status

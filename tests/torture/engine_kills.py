@@ -1,4 +1,4 @@
-"""The engine: a process is killed before and after every command of a workflow that uses everything, then another goes on.
+"""The engine: a process is killed before and after every command of a workflow that uses everything; another goes on.
 
 The points are counted in an undisturbed life; then each is a case of its own: killed there, and taken on by another
 process until the run has ended. If there are kills left, processes are killed twice: there, and again while another

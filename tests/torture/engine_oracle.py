@@ -108,7 +108,8 @@ class Oracle:
             self.problem("repeated", f"the account has got {world.deposits(self._case.place)}")
 
     def _check_effects(self) -> None:
-        lines, keys = self._before.lines, set()
+        lines = self._before.lines
+        keys: set[str] = set()
         for call, effect in story.EFFECTS.items():
             done = [line for line in lines if line[:3] == ("effect", effect.name, effect.arg)]
             most = self._case.lives if effect.policy == "retry" else 1
@@ -144,7 +145,7 @@ class Oracle:
             left += [timer.timer for timer in self._store.port.timers(row.run)]
             if left:
                 self.problem("stranded", f"{run or 'the run'} has ended and left open {left}")
-        wanted = {key for key in story.STEPS}
+        wanted = set(story.STEPS)
         found = {(run, name_of(e)) for run in _RUNS for e in self._before.entries[run] if e["kind"] == "step"}
         if wanted != found:
             self.problem("wrong_result", f"steps recorded: {sorted(found)}")

@@ -51,7 +51,8 @@ class Points:
         self._watch_carrier()
         self._watch_stores()
         # Waits of some milliseconds already give the run back, so that timers are used too.
-        waiting.SHORT_WAIT_US = steps.SHORT_WAIT_US = _SHORT_US  # type: ignore[misc]
+        for module in (waiting, steps):
+            setattr(module, "SHORT_WAIT_US", _SHORT_US)  # noqa: B010 - a constant, for everybody else
         return self
 
     def _watch_carrier(self) -> None:
@@ -65,7 +66,7 @@ class Points:
             finally:
                 self.come_to(f"after {name}")
 
-        Carrier._carried = watched  # type: ignore[method-assign]
+        Carrier._carried = watched  # type: ignore[method-assign,assignment]
 
     def _watch_stores(self) -> None:
         for store in (SqliteStore, PostgresStore):

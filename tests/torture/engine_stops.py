@@ -1,4 +1,4 @@
-"""The engine: a process is stopped (SIGSTOP) at every point, for longer than its lease; another takes over and finishes.
+"""The engine: a process is stopped (SIGSTOP) at every point, for longer than its lease; another takes over.
 
 Then the first one goes on (SIGCONT). Whatever it tries is refused: the journal stays as it is, user code gets LeaseLost
 at its next call, and no effect is begun any more. On a local store a stopped process still lives by its lock, so the
@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import holdfast
@@ -64,7 +64,7 @@ async def guarded_async(run: holdfast.AsyncRun, place: str) -> str:
     return f"{first}, {second}"
 
 
-_WORKFLOWS: Final = {"def": guarded, "async": guarded_async}
+_WORKFLOWS: Final[dict[str, Callable[..., Any]]] = {"def": guarded, "async": guarded_async}
 
 
 def run(stops: int, seed: int, mutant: str | None = None, sites: tuple[str, ...] = ("sqlite", "postgres")) -> Figures:

@@ -131,6 +131,7 @@ class _Arena:
                 app.start(name, self._place, number, run_id=f"{name} {number}", here=False)
 
     def _work(self) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # until the worker listens itself
         with engine_mutated(self._figures.mutant):
             app = make_app(self._site)
             app.worker(concurrency=8, drain_s=5).run()

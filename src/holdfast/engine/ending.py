@@ -35,6 +35,8 @@ def finish(exe: Execution, result: Any, error: BaseException | None, *, passing:
     elif passing or exe.is_waiting:
         yield from exe.give_back()
     else:
+        if error is not None and exe.inbox_newest > exe.inbox_read:  # perhaps a cancellation, which came by a child
+            yield from exe.read_inbox(exe.root)
         yield from _end(exe, _last_entry(exe, result, error))
 
 

@@ -18,6 +18,7 @@ from holdfast.forking import watch
 from holdfast.model.commit import Commit
 from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.carrier import Carrier
+from holdfast.runtime.loops import awaited, told
 from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move
 from holdfast.runtime.starting import Acts, Move
 
@@ -66,6 +67,9 @@ class AwaitingDriver:
                         result = await self._do[kind](step, carrier)
                     else:
                         result = await loop.run_in_executor(threads(), step)
+                except GeneratorExit:  # the loop was closed with the task in it
+                    plan.close()
+                    raise
                 except BaseException as error:
                     step = plan.throw(error)
                 else:
@@ -104,12 +108,12 @@ class AwaitingDriver:
         try:
             if command.timeout_s is None:
                 return await self._called(command)
-            work = asyncio.ensure_future(self._called(command))
+            work = asyncio.ensure_future(awaited(self._called(command)))
             done, _pending = await asyncio.wait([work], timeout=command.timeout_s)
             if not done:
                 work.cancel()
                 raise TimedOut
-            return work.result()
+            return told(work.result())
         finally:
             command.took_us = (time.perf_counter_ns() - began) // 1000
 

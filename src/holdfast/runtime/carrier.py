@@ -96,6 +96,9 @@ class Carrier:
             while True:
                 try:
                     result = yield from self._carried(command)
+                except GeneratorExit:  # nobody carries this out any more
+                    plan.close()
+                    raise
                 except BaseException as error:
                     command = plan.throw(error)
                 else:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.commands import TimedOut
+from holdfast.engine.commands import Raised, TimedOut
 
 if TYPE_CHECKING:
     from holdfast.runtime.core import AppCore
@@ -33,9 +33,9 @@ class LoopThread:
 
     def run(self, work: Awaitable[Any], timeout_s: float | None = None) -> Any:
         """Await `work` on the loop and wait for it here."""
-        future = self.submit(_awaited(work))
+        future = self.submit(awaited(work))
         try:
-            return future.result(timeout_s)
+            return told(future.result(timeout_s))
         except concurrent.futures.TimeoutError:
             if not future.done():
                 future.cancel()
@@ -68,5 +68,16 @@ class LoopThread:
         self._loop.stop()
 
 
-async def _awaited(work: Awaitable[Any]) -> Any:
-    return await work
+async def awaited(work: Awaitable[Any]) -> Any:
+    """For a task of its own: these two would end the loop, and everybody on it would wait for ever."""
+    try:
+        return await work
+    except (KeyboardInterrupt, SystemExit) as error:
+        return Raised(error)
+
+
+def told(result: Any) -> Any:
+    """What became of work that was `awaited`."""
+    if type(result) is Raised:
+        raise result.error
+    return result

@@ -124,6 +124,8 @@ def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None
     passing = False
     try:
         result = yield Invoke(workflow, carrier, tuple(started["args"]), started["kwargs"])
+    except GeneratorExit:
+        raise
     except Passing as ended:
         error, passing = ended.__cause__, True
     except BaseException as raised:

@@ -98,6 +98,8 @@ def taking(app: AppCore, commit: Commit) -> Acts[Any]:
     nonce = commit.take.nonce
     try:
         outcome = yield commit
+    except GeneratorExit:
+        raise
     except BaseException:
         app.nonces.discard(nonce)
         with contextlib.suppress(HoldfastError):
