@@ -30,6 +30,7 @@ MUTANTS: Final = {
     "child_not_looked_for": ("stranded", "stuck"),
 }
 
+_OF_ROLLBACKS: Final = {"undo_not_recorded"}
 _MUTANT_S: Final = 5.0
 _PARTS: Final = [(kind, rollback) for rollback in (False, True) for kind in story.KINDS]
 
@@ -42,7 +43,7 @@ def run(kills: int, seed: int, mutant: str | None = None, sites: tuple[str, ...]
     for name in sites:
         with site(name) as at:
             for kind, rollback in _PARTS:
-                if not (rollback and kind == "async" and mutant):
+                if mutant is None or rollback == (mutant in _OF_ROLLBACKS):
                     part = _Part(at, kind, rollback, figures, seed)
                     part.run(-(-kills // (len(sites) * len(_PARTS))) if kills else 0)
             with holdfast.open(at.url) as store:

@@ -33,12 +33,16 @@ def engine_mutated(name: str | None) -> Iterator[None]:
 
 def _effect_without_intent() -> Any:
     """An effect is performed, and only then recorded."""
+    write = Carrier._write
 
-    def intend(this: Any) -> Plan[None]:
-        this.entries = [this.entry("intent")]
-        yield from ()
+    def written(carrier: Carrier, command: Write) -> Any:
+        command.entries = [entry for entry in command.entries if entry["kind"] != "intent"]
+        command.marks = tuple(mark for mark in command.marks if mark.state != "intent")
+        if command.is_plain and not command.entries:
+            return Written(carrier.exe.position, 0, "running")
+        return (yield from write(carrier, command))
 
-    return mock.patch.object(effects, "_intend", intend)
+    return mock.patch.object(Carrier, "_write", written)
 
 
 def _doubt_ignored() -> Any:
