@@ -60,3 +60,12 @@ def awaiting(folder: Path) -> Iterator[Stage]:
     stage = Stage(url_of("sqlite", folder), "async", f"run-{next(_count)}")
     yield stage
     stage.close()
+
+
+@pytest.fixture(params=["def", "async"])
+def alone(request: pytest.FixtureRequest, folder: Path) -> Iterator[Stage]:
+    """Like `local`, on a database of its own: for workers, which see to every run there is."""
+    number = next(_count)
+    stage = Stage(f"sqlite:{folder / f'alone-{number}.db'}", request.param, f"run-{number}")
+    yield stage
+    stage.close()

@@ -155,7 +155,7 @@ class _Arena:
                     return
                 if now != ended:
                     ended, since = now, time.monotonic()
-                if self._kills and self._chance.random() < 0.25:
+                if self._kills and self._chance.random() < 0.12:
                     self._replace()
                 time.sleep(0.05)
 

@@ -53,7 +53,8 @@ def ask(
         if entries and entries[-1]["kind"] == "answered":
             return _told(exe, entries[-1], fields)
         gate = Gate(name, prompt, form_of(fields), exe.codec.settled(show), _names(who), expires, expired)
-        _check_expiry(gate, fields)
+        if not entries:
+            _check_expiry(gate, fields)
         yield from answered(exe, scope, call, key is not None, entries, gate)
         return _told(exe, scope.pending[-1], fields)
 

@@ -8,7 +8,7 @@ from blake3 import blake3
 
 from holdfast.errors import LimitExceeded, Unstorable
 from holdfast.limits import KIB, VALUE_BYTES_MAX
-from holdfast.state.values import pack, pack_sorted, unpack
+from holdfast.state.values import likeness, pack, pack_sorted, unpack
 
 _NOTHING: Final = blake3(pack_sorted([[], {}])).hexdigest(8)
 _SMALL: Final = 2**62
@@ -23,7 +23,7 @@ class ValueCodec:
         if not args and not kwargs:
             return _NOTHING
         try:
-            return blake3(pack_sorted([list(args), kwargs])).hexdigest(8)
+            return blake3(likeness([list(args), kwargs])).hexdigest(8)
         except (Unstorable, TypeError):
             return None
 

@@ -32,6 +32,7 @@ from holdfast.model.rows import GateRow, RunRow
 from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
 from holdfast.runtime.codec import CODEC
 from holdfast.runtime.reads import past_of
+from holdfast.runtime.reaper import timer_item
 from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.refusals import refusal
@@ -233,8 +234,7 @@ def wake_due(app: AppCore, row: RunRow) -> Acts[None]:
     guard = Guard(OUTSIDER, incarnation=row.incarnation)
     for timer in (yield lambda: app.core.port.timers(row.run)):
         if timer.due_us <= now_us:
-            key = f"timer/{timer.timer}/{timer.due_us}"
-            yield Commit(row.run_id, app.token(8), guard, deliver=(NewItem("timer", timer.timer, key, "", b""),))
+            yield Commit(row.run_id, app.token(8), guard, deliver=(timer_item(row, timer),))
     for _, gate in (yield lambda: app.core.port.gates(row.run, "open", NUMBER_MAX)):
         if gate.expires_us is not None and gate.expires_us <= now_us:
             key = f"expiry/{gate.gate}"

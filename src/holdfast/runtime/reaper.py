@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import DamagedData
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem
-from holdfast.model.rows import MessageRow, RunRow
+from holdfast.model.rows import MessageRow, RunRow, TimerRow
 from holdfast.model.status import READY
 from holdfast.runtime.starting import Acts
 from holdfast.store.seal import check_seal
@@ -34,12 +34,16 @@ def ring(app: AppCore) -> Acts[int]:
     count = 0
     timers = yield lambda: app.core.port.due_timers(_BATCH)
     for run, timer in timers:
-        item = NewItem("timer", timer.timer, f"timer/{timer.timer}/{timer.due_us}", "", b"")
-        count += yield from _told(app, run, item)
+        count += yield from _told(app, run, timer_item(run, timer))
     gates = yield lambda: app.core.port.expired_gates(_BATCH)
     for run, gate in gates:
         count += yield from _told(app, run, NewItem("expiry", gate.gate, f"expiry/{gate.gate}", "", b""))
     return count
+
+
+def timer_item(run: RunRow, timer: TimerRow) -> NewItem:
+    """What a run is told when a timer rings. It may ring again if the run's clock is behind and it set it once more."""
+    return NewItem("timer", timer.timer, f"timer/{timer.timer}/{timer.due_us}/{run.inbox}", "", b"")
 
 
 def _told(app: AppCore, run: RunRow, item: NewItem) -> Acts[int]:

@@ -222,7 +222,8 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
         carrier.woken += moved.woken
         if isinstance(moved.error, StorageError) or not isinstance(moved.error, Exception | None):
             raise moved.error  # the store failed, or the process is being ended: so it is for the parent
-        claimed = (yield from claim(app, command.run_id)) if moved.status == READY else None
+        again = moved.status == READY and not carrier.exe.give_way  # a worker that ends leaves it to others
+        claimed = (yield from claim(app, command.run_id)) if again else None
     ended: Ended | None = yield lambda: _how_it_ended(app, command.run_id)
     return ended
 

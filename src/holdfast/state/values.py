@@ -80,6 +80,20 @@ def pack_sorted(value: object) -> bytes:
     return pack(_rebuilt(value, sort=True))
 
 
+def likeness(value: object) -> bytes:
+    """What `pack_sorted` gives, made faster where that is possible, to be compared and never decoded.
+
+    So depth does not matter. Raises Unstorable.
+    """
+    try:
+        data: bytes = _packb(value, None, _OPTIONS | ormsgpack.OPT_SORT_KEYS)
+    except Exception:  # it has something that C alone does not know, or that cannot be stored
+        return pack_sorted(value)
+    if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
+        look(value)
+    return data
+
+
 def unpack(data: bytes, place: str, stub: Callable[[bytes], object] | None = None) -> Any:
     """Decode what `pack` made. `place` names it in the error if it cannot be. `stub` makes what stands for stubs."""
     hook = _lift if stub is None else lambda code, payload: stub(payload) if code == _STUB else _lift(code, payload)

@@ -29,6 +29,10 @@ VERSION: Final = 1
 ANSWER: Final = "answer"
 """The name of the only field of a single form, and of the whole answer in problems."""
 
+_KNOWN_MAX: Final = 256
+_known: dict[bytes, Form] = {}
+"""The forms read last, by their data: a gate is shown and answered more than once."""
+
 _EMPTY: Final[dict[str, Any]] = {"text": "", "integer": 0, "number": 0.0, "list": [], "choices": [], "object": {}}
 
 
@@ -63,6 +67,19 @@ class Form(msgspec.Struct, frozen=True):
     @classmethod
     def from_data(cls, data: Any) -> Form:
         """The form that `as_data` described; raises InvalidInput if this is not such data, or of a newer version."""
+        try:
+            key = msgspec.msgpack.encode(data)
+        except (TypeError, ValueError, OverflowError):  # not what was stored; reading it says why
+            return cls._read(data)
+        found = _known.get(key)
+        if found is None:
+            if len(_known) >= _KNOWN_MAX:
+                _known.clear()
+            found = _known[key] = cls._read(data)
+        return found
+
+    @classmethod
+    def _read(cls, data: Any) -> Form:
         version = data.get("v") if isinstance(data, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise InvalidInput("this is not the data of a form: it has no version")

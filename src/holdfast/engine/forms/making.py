@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.engine.forms.annotations import Builder
 from holdfast.engine.forms.fields import field_of, opened
@@ -18,6 +18,23 @@ def form_of(spec: Any) -> Form:
 
     Raises InvalidInput saying what is wrong, and what is accepted.
     """
+    key = tuple(spec.items()) if type(spec) is dict and all(type(one) is type for one in spec.values()) else None
+    if key is None:
+        return _made(spec)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        found = _known[key] = _made(spec)
+    return found
+
+
+_KNOWN_MAX: Final = 256
+_known: dict[Any, Form] = {}
+"""The forms of dicts of plain types, which are asked for at every pause and every resume."""
+
+
+def _made(spec: Any) -> Form:
     builder = Builder()
     schema = builder.schema(spec, "the form")
     whole: Schema = {**schema, "$defs": builder.defs} if builder.defs else schema

@@ -7,11 +7,10 @@ Here a connection that turns out to be dead is dropped by whoever finds it, and 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import psycopg
 
@@ -20,6 +19,8 @@ from holdfast.store.postgres.connection import Link, Opener
 from holdfast.store.postgres.errors import is_broken, translated
 
 Result = TypeVar("Result")
+
+_LOOK_S: Final = 0.001
 
 
 class Pool:
@@ -34,17 +35,17 @@ class Pool:
     def reset(self) -> None:
         """Begin with no connections: after a fork they are the parent's."""
         self._idle: deque[Link] = deque()
-        self._free = threading.BoundedSemaphore(self._size)
+        self._busy: set[object] = set()
+        """Who uses a connection, each with a ticket of its own: taking and giving one back twice does no harm, so an
+        interrupt at any moment loses none. Readers that come at the same instant may be one more than the size."""
 
     def run(self, work: Callable[[Link], Result]) -> Result:
         """Do `work`, which only reads. If the connection is lost it is done again on another."""
         until = time.monotonic() + self._opener.timeout_s
-        if not self._free.acquire(timeout=self._opener.timeout_s):
-            raise StorageBusy(
-                f"{self._opener.settings.shown}: all {self._size} connections are in use; "
-                "try again, or open the store with a larger pool_size"
-            )
+        ticket = object()
         try:
+            self._wait_for_room(until)
+            self._busy.add(ticket)
             while True:
                 link = self._taken(until)
                 try:
@@ -56,7 +57,16 @@ class Pool:
                 finally:
                     self._give_back(link)
         finally:
-            self._free.release()
+            self._busy.discard(ticket)
+
+    def _wait_for_room(self, until: float) -> None:
+        while len(self._busy) >= self._size:
+            if time.monotonic() > until:
+                raise StorageBusy(
+                    f"{self._opener.settings.shown}: all {self._size} connections are in use; "
+                    "try again, or open the store with a larger pool_size"
+                )
+            time.sleep(_LOOK_S)
 
     def failed(self, error: psycopg.Error) -> HoldfastError:
         """What an error of the driver means."""

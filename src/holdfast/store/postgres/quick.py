@@ -68,6 +68,8 @@ def save(cursor: Cursor, sql: Statements, chains: Sequence[Chain]) -> dict[int, 
     is_single = len(chains) == 1 and len(chains[0].links) == 1
     if is_single and len(made.checkpoints) == 1 and not made.entries:
         return _save_one(cursor, sql, chains[0])
+    if is_single and len(made.entries) == 1 and not made.checkpoints:
+        return _append_one(cursor, sql, chains[0])
     return _save_many(cursor, sql["save_many"], chains)
 
 
@@ -86,6 +88,18 @@ def _save_one(cursor: Cursor, sql: Statements, chain: Chain) -> dict[int, Commit
     chunks = columns_of("bb", [(chunk.hash, chunk.body) for chunk in commit.chunks])
     found = cursor.execute(sql["save_one_with_chunks"], (*bindings, *chunks)).fetchall()
     return {index: committed(made, added_bytes(made, commit, set(found)))} if found else None
+
+
+def _append_one(cursor: Cursor, sql: Statements, chain: Chain) -> dict[int, Committed] | None:
+    """What a step of a workflow is: one entry."""
+    index, made, _ = chain.links[0]
+    row, (entry,) = made.run, made.entries
+    bindings = (
+        row.updated_us, row.position, row.commit_id, row.seal, row.run, chain.old.commit_id,
+        *entry_columns(row.run, entry),
+    )  # fmt: skip
+    cursor.execute(sql["append_one"], bindings)
+    return {index: committed(made, 0)} if cursor.rowcount == 1 else None
 
 
 def _save_many(cursor: Cursor, statement: bytes, chains: Sequence[Chain]) -> dict[int, Committed] | None:

@@ -100,6 +100,13 @@ INSERT INTO checkpoints (<checkpoint_columns>)
 SELECT ?::bigint, run, ?::text, ?::text, ?::boolean, ?::text, ?::bigint, ?::text, ?::bigint, ?::text, ?::bytea, ?::bigint,
     ?::bytea, ?::bigint FROM moved;
 
+-- name: append_one
+WITH moved AS (
+    UPDATE runs SET updated_us = ?, position = ?, commit_id = ?, seal = ?, recent = substr(commit_id || recent, 1, 128)
+    WHERE run = ? AND commit_id = ? RETURNING run
+)
+INSERT INTO entries (<entry_columns>) SELECT ?::bigint, ?::text, ?::bigint, ?::bytea, ?::bytea, ?::bigint FROM moved;
+
 -- name: save_one_with_chunks
 WITH moved AS (
     UPDATE runs SET updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?, step = ?, commit_id = ?, seal = ?,

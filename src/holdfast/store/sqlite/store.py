@@ -279,9 +279,9 @@ class SqliteStore(SqliteReads):
                 writer.connection.close(True)
 
     def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
-        readers = self._readers
-        readers.enter()
+        readers, ticket = self._readers, object()
         try:
+            readers.enter(ticket)
             if self._closed:
                 raise StoreClosed(f"{self.url} {self._closed}")
             try:
@@ -298,7 +298,7 @@ class SqliteStore(SqliteReads):
             self._close_idle_if_closed()
             return result
         finally:
-            readers.leave()
+            readers.leave(ticket)
 
     # --- forks -------------------------------------------------------------------------------------------------------
 
