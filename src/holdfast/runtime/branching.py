@@ -18,12 +18,12 @@ from holdfast.runtime.reads import RESUME
 from holdfast.runtime.starting import Acts, new_run_id
 from holdfast.runtime.whole import Base, Whole, whole_of
 from holdfast.state.encoder import encode
-from holdfast.state.values import pack
+from holdfast.state.values import pack, pack_sorted
 from holdfast.store.pruning import last_of
 from holdfast.store.tags import read_metadata, write_metadata
 from holdfast.verbs.moving import appended, recorded
 from holdfast.verbs.refusals import refusal
-from holdfast.verbs.values import body_value, metadata_pairs, value_body
+from holdfast.verbs.values import body_value, value_body
 
 if TYPE_CHECKING:
     from holdfast.runtime.core import AppCore
@@ -119,5 +119,5 @@ def _first(base: Base, void: list[int], effects: str) -> NewCheckpoint:
     resume = line.told(without(base.spans, void), base.loops, base.version)
     root = base.row.root if base.row is not None else encode({}).root
     return NewCheckpoint(
-        "", root, status=READY, metadata=write_metadata(metadata_pairs({RESUME: resume}))
+        "", root, status=READY, metadata=write_metadata(((RESUME, pack_sorted(resume)),))
     )  # fmt: skip

@@ -37,15 +37,14 @@ class Pool:
         self._idle: deque[Link] = deque()
         self._busy: set[object] = set()
         """Who uses a connection, each with a ticket of its own: taking and giving one back twice does no harm, so an
-        interrupt at any moment loses none. Readers that come at the same instant may be one more than the size."""
+        interrupt at any moment loses none."""
 
     def run(self, work: Callable[[Link], Result]) -> Result:
         """Do `work`, which only reads. If the connection is lost it is done again on another."""
         until = time.monotonic() + self._opener.timeout_s
         ticket = object()
         try:
-            self._wait_for_room(until)
-            self._busy.add(ticket)
+            self._enter(ticket, until)
             while True:
                 link = self._taken(until)
                 try:
@@ -59,14 +58,17 @@ class Pool:
         finally:
             self._busy.discard(ticket)
 
-    def _wait_for_room(self, until: float) -> None:
-        while len(self._busy) >= self._size:
+    def _enter(self, ticket: object, until: float) -> None:
+        self._busy.add(ticket)
+        while len(self._busy) > self._size:
+            self._busy.discard(ticket)
             if time.monotonic() > until:
                 raise StorageBusy(
                     f"{self._opener.settings.shown}: all {self._size} connections are in use; "
                     "try again, or open the store with a larger pool_size"
                 )
             time.sleep(_LOOK_S)
+            self._busy.add(ticket)
 
     def failed(self, error: psycopg.Error) -> HoldfastError:
         """What an error of the driver means."""

@@ -22,13 +22,14 @@ class Turnstile:
 
     def enter(self, ticket: object) -> None:
         """Go in, as soon as it is not shut."""
-        while True:
-            while self._shut:
-                time.sleep(_LOOK_S)
+        self._inside.add(ticket)
+        while self._is_shut():  # perhaps in this very moment, so look after having come in
+            self._inside.discard(ticket)
+            time.sleep(_LOOK_S)
             self._inside.add(ticket)
-            if not self._shut:
-                return
-            self._inside.discard(ticket)  # it was shut in this very moment
+
+    def _is_shut(self) -> bool:
+        return self._shut
 
     def leave(self, ticket: object) -> None:
         """Go out; also for who never came in."""
