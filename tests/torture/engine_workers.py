@@ -84,7 +84,7 @@ def run(
 ) -> Figures:
     """Move so many runs on, on each store."""
     figures = Figures("engine_workers", seed, mutant)
-    figures.expect("runs", "children", "answers", "kills", "runs_per_s")
+    figures.expect("runs", "children", "answers", "kills")
     figures.expect("repeated", "stranded", "wrong_result", "unsound", "failed")
     for name in sites[:1] if mutant else sites:
         with site(name) as at:
@@ -117,7 +117,7 @@ class _Arena:
         try:
             self._workers = [child(self._work) for _ in range(_WORKERS)]
             self._watch()
-            self._figures.add("runs_per_s", round(self._runs / (time.monotonic() - began)))
+            self._figures.add(f"per_s_on_{self._site.name}", round(self._runs / (time.monotonic() - began)))
             self._end()
         finally:
             for pid in (*others, *self._workers):
