@@ -211,3 +211,17 @@ def test_the_end_of_the_process_in_a_child_is_the_end_for_its_parent_too(stage: 
         stage.start(flow)
     assert stage.status() == "ready"
     assert stage.app.handle(stage.run_id).result(5) == "done"
+
+
+def test_a_resume_that_finds_nothing_new_leaves_no_checkpoint(stage: Stage) -> None:
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        run.state["n"] = await run.step(len, "abc")
+        return await run.ask("?", bool)
+
+    stage.start(flow)
+    before = len(list(stage.onlooker.history(stage.run_id)))
+    for _ in range(3):
+        stage.app.resume(stage.run_id)
+    assert len(list(stage.onlooker.history(stage.run_id))) == before == 1
+    assert stage.app.answer(stage.run_id, True).result(5) is True

@@ -70,7 +70,7 @@ def _end(exe: Execution, entry: EntryData) -> Plan[None]:
         "release": True, "send": send, "close_gates": sorted(record.gates), "drop_timers": sorted(record.timers),
     }  # fmt: skip
     try:
-        written = yield from exe.write(exe.root, [entry], status=entry["kind"], snapshot=exe.snapshot(), **more)
+        written = yield from exe.write(exe.root, [entry], status=entry["kind"], snapshot=exe.snapshot([entry]), **more)
     except InvalidInput as refused:  # the result or the state cannot be stored: the run ends all the same
         if entry["kind"] == COMPLETED:
             entry = {"kind": FAILED, "error": failure_of(refused)}

@@ -72,7 +72,8 @@ class Execution:
         self.root = Scope(run_id, record)
         line.kept = record.kept
         self.state: dict[str, Any] = {}
-        self.position = 0
+        self.position = self.began_at = 0
+        """Where the journal ends, and where it ended when this execution began."""
         # --- the inbox
         self.inbox_newest = 0
         self.inbox_read = 0
@@ -214,7 +215,7 @@ class Execution:
         try:
             if scope.main and not self.alarm and len(scope.flying) <= 1:
                 self.releasing = self.alarm = True
-                more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot())
+                more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot(entries))
                 written = yield from self.write(scope, entries, **more)
                 self.released = written.status
                 self.stopped = error
@@ -243,13 +244,13 @@ class Execution:
         if status == WAITING:
             more["inbox_read"] = self.waits_read
         try:
-            written = yield from self.write(root, entries, **more, snapshot=self.snapshot())
+            written = yield from self.write(root, entries, **more, snapshot=self.snapshot(entries))
         except InvalidInput:  # the state cannot be stored; a replay makes it again, so the code will be told there
             written = yield from self.write(root, entries, **more)
         self.released = written.status
 
-    def snapshot(self) -> Snapshot | None:
-        """The state as a checkpoint, if there is any."""
-        if not self.state:
+    def snapshot(self, entries: list[EntryData]) -> Snapshot | None:
+        """The state as a checkpoint, if there is any, and if this execution has come further than the one before."""
+        if not self.state or not (entries or self.root.pending or self.position > self.began_at):
             return None
         return Snapshot(self.state, self.line.resume(self.position, self.version), self.position)

@@ -106,7 +106,7 @@ def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: Past) -> E
         retry=workflow.retry, cleanup_s=app.cleanup_s, branches=app.branches, forked=past.line.forked,
         upgrade=workflow.upgraded, undos=frozenset(app.registry.undos),
     )  # fmt: skip
-    exe.position = row.position
+    exe.position = exe.began_at = row.position
     exe.inbox_newest = row.inbox
     return exe
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError, InvalidInput, StorageError
@@ -154,7 +155,7 @@ class Worker:
         workflow = self._app.known(claimed.row.workflow)
         if workflow is not None and workflow.is_async:
             future = self._app.loop.submit(self._app.awaiting.move(Move(claimed)))
-            future.add_done_callback(lambda done: self._ended(claimed, done.exception(), _result(done)))
+            future.add_done_callback(lambda done: self._ended(claimed, *_outcome(done)))
             return
         self._todo.put(claimed)
         if self._threads < self._concurrency and self._todo.qsize() > self._idle_threads:
@@ -257,5 +258,9 @@ class Worker:
                 exe.stop()
 
 
-def _result(done: Any) -> Moved | None:
-    return None if done.exception() is not None else done.result()
+def _outcome(done: Future[Any]) -> tuple[BaseException | None, Moved | None]:
+    """What a task raised, or what came of it."""
+    if done.cancelled():
+        return CancelledError("the loop was stopped"), None
+    error = done.exception()
+    return error, None if error is not None else done.result()
