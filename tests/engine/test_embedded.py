@@ -1,4 +1,4 @@
-"""Embedded, without a worker: `start`, `resume` and `result` do all that is needed, and tell only what concerns them."""
+"""Without a worker: `start`, `resume` and `result` do all that is needed, and tell only what concerns them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncRun, Diverged, StorageBusy
-from holdfast.model.commit import Commit
+from holdfast.model.commit import Commit, Outcome
 from tests.engine.stage import Stage
 
 
@@ -80,12 +80,12 @@ def test_result_moves_a_sleeping_child_of_a_waiting_parent_on(stage: Stage) -> N
 def test_a_renewal_that_comes_just_after_the_end_loses_nothing(local: Stage) -> None:
     """The run is given back, and before its process hears of it the heart asks to renew the claim."""
     core = local.app._core
-    commit = core.blocking._commit
+    real = core.blocking._commit
     beats: list[str] = []
 
-    def then_renew(what: Commit) -> Any:
-        outcome = commit(what)
-        for carrier in list(core.heart._held) if what.release else []:
+    def then_renew(commit: Commit) -> Outcome:
+        outcome = real(commit)
+        for carrier in list(core.heart._held) if commit.release else []:
             beats.append(carrier.row.run_id)
             core.heart._renew(carrier)
         return outcome
