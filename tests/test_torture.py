@@ -58,7 +58,7 @@ def test_prune_and_fork_beside_writers_take_nothing_a_checkpoint_needs() -> None
 
 
 def test_what_was_acknowledged_survives_a_power_cut_of_a_directory_at_any_file_operation() -> None:
-    assert found_by("dir_crashes", 400).counts["images"] >= 400
+    assert found_by("dir_crashes", 250).counts["images"] >= 250
 
 
 def test_a_sync_of_a_directory_that_failed_is_never_built_upon() -> None:
@@ -78,21 +78,21 @@ def test_nothing_is_lost_or_done_twice_while_postgresql_crashes_and_connections_
 
 
 def test_a_process_killed_at_any_command_of_a_workflow_or_rollback_is_followed_by_another_that_ends_it() -> None:
-    figures = found_by("engine_kills", 64, seed=TODAY)
-    assert figures.counts["kills"] > 50
+    figures = found_by("engine_kills", 40, seed=TODAY)
+    assert figures.counts["kills"] >= 40
 
 
 def test_a_process_stopped_past_its_lease_writes_nothing_and_begins_no_effect_any_more() -> None:
-    assert found_by("engine_stops", 20, seed=TODAY).counts["lease_lost"] > 0
+    assert found_by("engine_stops", 10, seed=TODAY).counts["lease_lost"] > 0
 
 
 def test_of_eight_processes_that_answer_at_once_one_wins_and_the_others_are_told_who() -> None:
-    assert found_by("engine_answers", 30).counts["already_answered"] == 7 * 30
+    assert found_by("engine_answers", 16).counts["already_answered"] == 7 * 16
 
 
 def test_four_workers_end_each_run_once_although_they_are_killed() -> None:
-    figures = found_by("engine_workers", 200)
-    assert figures.counts["runs"] == 400
+    figures = found_by("engine_workers", 120)
+    assert figures.counts["runs"] == 240
     assert figures.counts["kills"] > 0
 
 
