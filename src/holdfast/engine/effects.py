@@ -8,7 +8,7 @@ it is tried again (the caller says it is idempotent), or it fails.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -83,7 +83,7 @@ class _Effect:
         if entries and "key" in entries[0]:  # begun before a rollback that kept it
             key, epoch = entries[0]["key"], entries[0].get("epoch", 0)
         elif key in exe.line.left:
-            key = f"{key}@{epoch}"
+            key = f"{key}@{exe.line.left[key]}"
         self.key = check_id("effect key", key)
         told = [entry["token"] for entry in entries if "token" in entry]
         self.token: str = told[0] if told else exe.codec.effect_token(exe.incarnation, key, epoch)
@@ -161,14 +161,8 @@ def _live(this: _Effect) -> Plan[Any]:
 
 def _intend(this: _Effect) -> Plan[Any]:
     """Record the intent and perform it. If the ledger has this key already, that decides."""
-    spec, world = this.spec, this.world
-    call = {"args": list(spec.args), "kwargs": spec.kwargs, "undo": world.undo, "digest": this.digest}
-    if this.digest is None:
-        call.update(args=[], kwargs={})
-        if world.undo is not None:
-            raise InvalidInput(f"effect {this.call!r} has an undo, so its arguments must be storable; they are not")
-    call["token"] = this.token
-    mark = Mark(this.key, "intent", world.tool, world.target, world.undo is not None, call=call)
+    world = this.world
+    mark = Mark(this.key, "intent", world.tool, world.target, world.undo is not None, call=_called(this))
     entry = this.first("intent")
     try:
         yield from this.exe.write(this.scope, [entry], marks=(mark,))
@@ -176,6 +170,15 @@ def _intend(this: _Effect) -> Plan[Any]:
         return (yield from _known(this, known.state, known.result, known.call))
     this.entries = [entry]
     return (yield from _perform(this, 1))
+
+
+def _called(this: _Effect) -> dict[str, Any]:
+    """How it is called, for its undo."""
+    spec, world = this.spec, this.world
+    if this.digest is None and world.undo is not None:
+        raise InvalidInput(f"effect {this.call!r} has an undo, so its arguments must be storable; they are not")
+    args, kwargs = ([], {}) if this.digest is None else (list(spec.args), spec.kwargs)
+    return {"args": args, "kwargs": kwargs, "undo": world.undo, "digest": this.digest, "token": this.token}
 
 
 def _known(this: _Effect, state: str, result: Any, call: Any) -> Plan[Any]:
@@ -204,9 +207,10 @@ def _from_family(this: _Effect) -> Plan[Any]:
     if own is not None:
         return (yield from _known(this, own.state, own.result, own.call))
     others = [line for line in lines if line.run_id != exe.run_id]
-    others = [line for line in others if not (line.call or {}).get("reused")] or others
+    others = [line for line in others if line.call and line.call.get("digest") == this.digest]
+    others = [line for line in others if not line.call.get("reused")] or others
     line = next((line for line in others if line.state in ("done", "intent")), None)
-    if exe.forked == "perform" or line is None or (line.call or {}).get("digest") != this.digest:
+    if exe.forked == "perform" or line is None:
         return _AGAIN
     told = {"digest": this.digest, "reused": line.run_id, "token": line.call.get("token", this.token)}
     world = this.world
@@ -281,7 +285,10 @@ def _outcome(
     entry = this.entry("outcome", us=us, **facts)
     marks: tuple[Mark, ...] = ()
     if not doubt:  # what is in doubt stays so in the ledger
-        marks = (Mark(this.key, "done" if error is None or done else "failed", result=result),)
+        state: Literal["done", "failed"] = "done" if error is None or done else "failed"
+        marks = (Mark(this.key, state, result=result),)
+        if not how and any("of" in entry for entry in this.entries):  # another run began it, but this one performed it
+            marks = (Mark(this.key, state, reversible=this.world.undo is not None, result=result, call=_called(this)),)
     yield from this.exe.write(this.scope, [entry], marks=marks)
     return _told(this, entry, error)
 
@@ -301,7 +308,8 @@ def _resolved(this: _Effect, attempt: int) -> Plan[Any]:
 
 def _in_doubt(this: _Effect, attempt: int, why: str) -> Plan[Any]:
     """Find out what became of it, or decide what to do: its outcome, or `_AGAIN`."""
-    policy = "ask" if this.exe.forked == "ask" and "of" in this.entries[-1] else this.world.in_doubt
+    of_another = any("of" in entry for entry in this.entries)
+    policy = "ask" if this.exe.forked == "ask" and of_another else this.world.in_doubt
     if this.world.check is not None and not _asking(this):
         try:
             found = yield Call(this.world.check, this.spec.args, this.spec.kwargs, this.spec.timeout_s)

@@ -179,10 +179,11 @@ class Execution:
         try:
             written: Written = yield Write(entries, **more)
         except Exception:  # refused, so nothing was written: it travels with the next commit
-            scope.made.difference_update([entry.get("call", "") for entry in entries])
+            scope.made.difference_update({entry.get("call", "") for entry in entries} - scope.written)
             scope.pending[:0], scope.take[:0] = pending, take
             raise
         self.position = written.position
+        scope.written.update([entry["call"] for entry in entries if "call" in entry])
         for back, entry in enumerate(reversed(entries)):
             if entry["kind"] in ("version", "cancelling"):
                 self.line.kept.append(written.position - back)
@@ -203,7 +204,11 @@ class Execution:
         """The interrupt for a scope that cannot go on now, having looked at the inbox as far as `read`."""
         read = self.inbox_read if read is None else read
         self.waits_read = read if self.waits_read is None else min(self.waits_read, read)
-        scope.stopped = error = Suspended(f"run {self.run_id!r} is suspended; it will go on from here")
+        error = Suspended(f"run {self.run_id!r} is suspended; it will go on from here")
+        if scope.busy:
+            scope.stopped = error
+        else:
+            scope.parked = error
         return error
 
     def wait(self, scope: Scope, entries: list[EntryData], read: int | None = None, **more: Any) -> Plan[Any]:
@@ -213,7 +218,7 @@ class Execution:
         """
         before, error = self.waits_read, self.suspended(scope, read)
         try:
-            if scope.main and not self.alarm and len(scope.flying) <= 1:
+            if scope.main and scope.busy and not self.alarm and len(scope.flying) <= 1:
                 self.releasing = self.alarm = True
                 more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot(entries))
                 written = yield from self.write(scope, entries, **more)
@@ -222,7 +227,8 @@ class Execution:
             elif entries or more or scope.pending:
                 yield from self.write(scope, entries, **more)
         except Exception:  # what was to be written cannot be stored, so nobody waits
-            scope.stopped, self.waits_read, self.releasing = None, before, False
+            scope.stopped = scope.parked = None
+            self.waits_read, self.releasing = before, False
             self.alarm = self.give_way or self.cancel is not None or self.pause is not None
             raise
         raise error

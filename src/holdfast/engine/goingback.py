@@ -7,6 +7,7 @@ not ended by P (an open gate, a sleep, a child), since gates, timers and childre
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -39,6 +40,10 @@ FINAL: Final = frozenset(
     }
 )
 """Kinds of entries after which nothing more comes of a call."""
+
+
+_EPOCH: Final = re.compile(r"@\d+\Z")
+"""What the engine adds to the key of an effect that is done anew; a user's own key cannot end so."""
 
 
 class Cut(msgspec.Struct):
@@ -79,14 +84,17 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
         if "call" in entry and entry["kind"] != "log":
             calls.setdefault(full_name(entry.get("in", ""), entry["call"]), []).append((position, entry))
     cut = Cut(to, [], set(), [], [], [], [])
+    kept: set[str] = set()
     for name, entries in calls.items():
         before = [position for position, _ in entries if position <= to]
         if len(before) == len(entries) and not (fork and not _ended(entries)):
+            kept |= {entry["key"] for _, entry in entries if tells_of_effect(entry)}
             continue
         cut.void += before
         cut.calls.append(name)
         for _, entry in entries:
             _note(cut, entry)
+    cut.keys -= kept  # a later call of an explicit key only repeated the record of the one that stays
     return cut
 
 
@@ -96,8 +104,13 @@ def _ended(entries: list[Positioned]) -> bool:
     return last["kind"] in FINAL or (last["kind"] == "child" and last["detached"])
 
 
+def tells_of_effect(entry: EntryData) -> bool:
+    """Whether the entry is about an effect as such; a call of its key that only repeated the record is not."""
+    return entry["kind"] in ("intent", "outcome") and "key" in entry and entry.get("how") != "recorded"
+
+
 def _note(cut: Cut, entry: EntryData) -> None:
-    if entry["kind"] in ("intent", "outcome") and "key" in entry:
+    if tells_of_effect(entry):
         cut.keys.add(entry["key"])
     if entry["kind"] == "asked":
         cut.gates.append(entry["gate"])
@@ -208,8 +221,8 @@ def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
         state, version = yield ReadState(begun["base"])
     line = Line(loops=[LoopMark(**mark) for mark in begun["loops"]])
     line.epoch, line.forked = exe.line.epoch + 1, exe.line.forked
-    left = [key for key in begun["left"] if key not in exe.line.left]
-    line.left = [*exe.line.left, *left, *(yield from _left_by_force(begun))]
+    left = [*begun["left"], *(yield from _left_by_force(begun))]
+    line.left = {**exe.line.left, **{_EPOCH.sub("", key): line.epoch for key in left}}
     resume = line.told([(first, last) for first, last in begun["spans"]], line.loops, version)
     entry = {"kind": "rolled_back", "to": begun["to"], "void": begun["void"], "epoch": line.epoch, "by": begun["by"]}
     now_us: int = yield Now()

@@ -8,7 +8,7 @@ Every checkpoint of the engine carries, under "holdfast" in its metadata, what i
      "loops": [{"call", "turn", "checkpoint", "at"}, …],   loops that were entered, how far each was, where its state is
      "needs": [checkpoint ids],       other checkpoints of the run whose state is needed
      "epoch": n, "version": n,        rollbacks so far, and the version of the workflow that wrote it
-     "left": [keys],                  effects that rollbacks have left as they are
+     "left": {key: epoch},            effects that rollbacks have left as they are
      "forked": how}                   only of a fork: how it treats effects its family performed
 """
 
@@ -39,8 +39,8 @@ class Line:
         self.loops = loops or []
         self.kept: list[int] = []
         """Positions that matter in whatever turn they stand: versions of the code, a cancellation."""
-        self.left: list[str] = []
-        """Effects that a rollback has left as they are: their keys cannot be used again."""
+        self.left: dict[str, int] = {}
+        """Effects that a rollback has left as they are, and its epoch: what is done anew has that in its key."""
         self.epoch = 0
         self.forked = ""
 
@@ -94,7 +94,7 @@ def line_of(resume: dict[str, Any], covers: int, checkpoint_id: str) -> Line:
     line = Line([(first, last) for first, last in resume["spans"]], covers, loops)
     line.epoch = resume["epoch"]
     line.forked = resume.get("forked", "")
-    line.left = resume.get("left", [])
+    line.left = resume.get("left", {})
     return line
 
 

@@ -39,8 +39,8 @@ class Scope:
     """One line of work. It is used by one thread or task at a time."""
 
     __slots__ = (
-        "_counts", "_keys", "_next", "_outer", "_record", "busy", "cleanup", "flying", "logged", "made", "main", "path",
-        "pending", "run_id", "stopped", "take", "whole",
+        "_counts", "_keys", "_next", "_outer", "_record", "busy", "cleanup", "flying", "logged", "made", "main",
+        "parked", "path", "pending", "run_id", "stopped", "take", "whole", "written",
     )  # fmt: skip
 
     def __init__(self, run_id: str, record: Record, path: str = "", *, main: bool = True, outer: Scope | None = None):
@@ -67,7 +67,11 @@ class Scope:
         """Not inside a branch."""
         self.made: set[str] = set()
         """Calls for which an entry was made."""
+        self.written: set[str] = set()
+        """Those of them whose entry was written."""
         self.stopped: BaseException | None = None
+        self.parked: BaseException | None = None
+        """A call with a key waits here: others with a key may go on beside it, the line of work itself may not."""
         self.logged = self._record.logs if self._record else 0
         """How many of the next log lines are in the journal already."""
 
@@ -114,6 +118,8 @@ class Scope:
         if self.stopped is not None:
             raise self.stopped
         if key is None:
+            if self.parked is not None:
+                raise self.parked
             if self.busy:
                 raise InvalidInput(
                     f"{name!r} was called while {self.busy!r} is still in flight in the same scope of run "
@@ -197,18 +203,19 @@ class InCall:
         self._keyed = keyed
 
     def __enter__(self) -> tuple[str, list[EntryData]]:
-        self._scope.flying.add(self._call)
+        self._scope.flying.add(self._scope.named(self._call))
         return self._call, self._entries
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         scope = self._scope
-        scope.flying.discard(self._call)
+        scope.flying.discard(scope.named(self._call))
         if not self._keyed:
             scope.busy = ""
         if isinstance(error, REFUSALS) and not self._entries and self._call not in scope.made:
-            scope.pending.append(scope.entry("refused", self._call, self._keyed, error=failure_of(error, causes=0)))
+            failure = {**failure_of(error, causes=0), "facts": _facts(error)}
+            scope.pending.append(scope.entry("refused", self._call, self._keyed, error=failure))
 
 
 REFUSALS: Final = (InvalidInput, Conflict, NotFound)
@@ -224,4 +231,15 @@ def refusal_of(failure: dict[str, Any]) -> Exception:
     kind = _KINDS.get(failure["type"], InvalidInput)
     error = kind.__new__(kind)
     error.args = (failure["message"],)
+    error.__dict__.update(failure.get("facts", {}))
     return error
+
+
+def _facts(error: BaseException) -> dict[str, Any]:
+    """The attributes of a refusal, as far as they are plain."""
+    plain = (str, int, float, bool, type(None))
+    return {
+        name: value
+        for name, value in vars(error).items()
+        if type(value) in plain or (type(value) is list and all(type(part) is str for part in value))
+    }

@@ -106,6 +106,7 @@ def _live(
         entry["name"] = spec.name
     if scope.path:
         entry["in"] = scope.path
+    scope.made.add(call)
     yield from exe.write(scope, [entry])
     return typed_result(spec.fn, result, call)
 

@@ -12,7 +12,7 @@ from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunInfo, RunList
 from holdfast.runtime import branching, outside, rollback
 from holdfast.runtime.app import Effects, advanced, claim_known, started
-from holdfast.runtime.handle import look, next_look_s
+from holdfast.runtime.handle import Memo, look, next_look_s
 from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info
 
@@ -42,9 +42,9 @@ class AsyncHandle:
     async def result(self, timeout: float | None = None) -> Any:
         """Wait until the run has ended and return its result; see `Handle.result`."""
         until = None if timeout is None else time.monotonic() + timeout
-        looks = 0
+        looks, memo = 0, Memo()
         while True:
-            found = await self._app._driver.run(look(self._app._core, self.run_id))
+            found = await self._app._driver.run(look(self._app._core, self.run_id, memo))
             if found.ended:
                 return found.result
             if found.claimed is not None:

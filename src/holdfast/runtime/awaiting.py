@@ -109,7 +109,11 @@ class AwaitingDriver:
             if command.timeout_s is None:
                 return await self._called(command)
             work = asyncio.ensure_future(awaited(self._called(command)))
-            done, _pending = await asyncio.wait([work], timeout=command.timeout_s)
+            try:
+                done, _pending = await asyncio.wait([work], timeout=command.timeout_s)
+            except BaseException:  # this task is being ended, and what it waited for with it
+                work.cancel()
+                raise
             if not done:
                 work.cancel()
                 raise TimedOut

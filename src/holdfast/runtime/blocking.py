@@ -6,14 +6,15 @@ import contextvars
 import inspect
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.commands import Branch, Call, Raised, TimedOut, Together, Wait
-from holdfast.errors import InvalidInput
+from holdfast.errors import Interrupt, InvalidInput
 from holdfast.model.commit import Commit
 from holdfast.runtime.carrier import Carrier
-from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move
+from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move, told
 from holdfast.runtime.run import Run
 from holdfast.runtime.starting import Acts, Move
 
@@ -90,6 +91,11 @@ class BlockingDriver:
                 return self._in_time(command)
             result = command.fn(*command.args, **command.kwargs)
             return self.app.loop.run(result) if inspect.isawaitable(result) else result
+        except BaseException as error:
+            found = told(error)
+            if found is error:
+                raise
+            raise found from error
         finally:
             command.took_us = (time.perf_counter_ns() - began) // 1000
 
@@ -129,16 +135,17 @@ class BlockingDriver:
         assert carrier is not None
         branches = command.branches
         results: list[Any] = [None] * len(branches)
-        todo = iter(range(len(branches)))
-        lock = threading.Lock()
+        todo = deque(range(len(branches)))
 
         def work() -> None:
             while True:
-                with lock:
-                    index = next(todo, None)
-                if index is None:
+                try:
+                    index = todo.popleft()
+                except IndexError:
                     return
-                results[index] = self._branch(branches[index], carrier)
+                results[index] = found = self._branch(branches[index], carrier)
+                if isinstance(found, Raised) and not isinstance(found.error, (Exception, Interrupt)):
+                    todo.clear()  # the process is being ended: nothing more is begun
 
         context = contextvars.copy_context()
         threads = [

@@ -237,7 +237,7 @@ class Carrier:
         return NewEffect(mark.key, mark.state, mark.tool, mark.target, mark.reversible, body, call=call)
 
     def _refused(self, commit: Commit, refused: Refused) -> BaseException:
-        if self.exe.releasing:
+        if self.exe.releasing and not commit.release and refused.why == why.CLAIM_LOST:
             return Suspended(f"run {self.row.run_id!r} was given back; it will go on from here")
         if refused.why in (why.CLAIM_LOST, why.NO_RUN, why.INCARNATION):
             return self.lost(refused.run.owner if refused.run is not None else "")

@@ -30,10 +30,14 @@ class ValueCodec:
     def settled(self, value: Any) -> Any:
         if value is None or value is True or value is False or (type(value) is int and -_SMALL < value < _SMALL):
             return value
-        packed = pack(value)
+        try:
+            packed = pack([[[value]]])  # it will lie that deep in an entry, and must still fit
+        except Unstorable:
+            pack(value)  # says what is wrong, and where
+            raise Unstorable("the value cannot be stored: it is nested too deep", "state") from None
         if len(packed) > _VALUE_BYTES_MAX:
             raise LimitExceeded(f"a value has {len(packed)} bytes when encoded, at most {_VALUE_BYTES_MAX} are allowed")
-        return unpack(packed, "a result")
+        return unpack(packed, "a result")[0][0][0]
 
     def effect_token(self, incarnation: bytes, key: str, epoch: int) -> str:
         return blake3(incarnation + pack([key, epoch])).hexdigest(16)

@@ -36,7 +36,11 @@ class Look(NamedTuple):
     status: str = ""
 
 
-def look(app: AppCore, run_id: str) -> Acts[Look]:
+Memo = dict[str, tuple[int, list[str]]]
+"""Which children a run waits for, and at which position of its journal that was read."""
+
+
+def look(app: AppCore, run_id: str, memo: Memo) -> Acts[Look]:
     """Look at a run: raise or give its result if it has ended, take it if it can be moved on here."""
     row: RunRow = yield from outside.known_run(app, run_id)
     if row.status in TERMINAL:
@@ -49,10 +53,10 @@ def look(app: AppCore, run_id: str) -> Acts[Look]:
     yield from ring(app)
     yield from redeliver(app)
     row = yield from outside.known_run(app, run_id)
-    return Look(claimed=(yield from _to_move_on(app, row)), status=row.status)
+    return Look(claimed=(yield from _to_move_on(app, row, memo)), status=row.status)
 
 
-def _to_move_on(app: AppCore, row: RunRow) -> Acts[Claimed | None]:
+def _to_move_on(app: AppCore, row: RunRow, memo: Memo) -> Acts[Claimed | None]:
     """The run, if it can be moved on here; else a child it waits for that can be."""
     if app.known(row.workflow) is None:
         return None
@@ -60,10 +64,13 @@ def _to_move_on(app: AppCore, row: RunRow) -> Acts[Claimed | None]:
         return (yield from claim(app, row.run_id))
     if row.status != WAITING:
         return None
-    past = yield lambda: past_of(app.core, row)
-    for child in record_of(past.entries).children:
+    if memo.get(row.run_id, (0, []))[0] != row.position:
+        past = yield lambda: past_of(app.core, row)
+        children = record_of(past.entries).children
+        memo[row.run_id] = row.position, [name for name, entry in children.items() if not entry["detached"]]
+    for child in memo[row.run_id][1]:
         found = yield lambda child=child: app.core.port.run(child)
-        claimed = (yield from _to_move_on(app, check_run(found))) if found is not None else None
+        claimed = (yield from _to_move_on(app, check_run(found), memo)) if found is not None else None
         if claimed is not None:
             return claimed
     return None
@@ -130,9 +137,9 @@ class Handle:
             app.answer("order-17", {"approve": True}).result(timeout=5)
         """
         until = None if timeout is None else time.monotonic() + timeout
-        looks = 0
+        looks, memo = 0, Memo()
         while True:
-            found = self._app._run("result", look(self._app._core, self.run_id))
+            found = self._app._run("result", look(self._app._core, self.run_id, memo))
             if found.ended:
                 return found.result
             if found.claimed is not None:

@@ -54,8 +54,15 @@ class Passing(BaseException):
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether what a workflow raised ends the process rather than the run. `sys.exit()` in a workflow ends the run."""
-    return not isinstance(error, (Exception, Interrupt, SystemExit, GeneratorExit))
+    """Whether what a workflow raised ends the process rather than the run, which `sys.exit()` does not."""
+    return isinstance(error, KeyboardInterrupt)
+
+
+def told(error: BaseException) -> BaseException:
+    """What a user's function raised, as the engine is told: what is no error of any known kind is one all the same."""
+    if isinstance(error, (Exception, Interrupt, KeyboardInterrupt, SystemExit, GeneratorExit, Passing)):
+        return error
+    return RuntimeError(f"the function raised {error!r}, which is no Exception")
 
 
 class Moved(NamedTuple):
@@ -74,15 +81,20 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     """Move a run on."""
     row = claimed.row
     carrier = Carrier(app, claimed.place, row, app.lease_s, claimed.taken_at, force=claimed.force)
-    workflow = app.known(row.workflow)
-    if workflow is None:
-        yield from _put_back(carrier, READY)
-        raise UnknownWorkflow(row.workflow, list(app.registry.workflows))
     try:
+        workflow = app.known(row.workflow)
+        if workflow is None:
+            raise UnknownWorkflow(row.workflow, list(app.registry.workflows))
         past = Past([(1, claimed.started)], Line()) if claimed.fresh else (yield lambda: past_of(app.core, row))
         exe = carrier.exe = execution_of(app, workflow, row, past)
-    except HoldfastError as broken:  # damaged, or not a workflow's: nobody can move it on, so nobody should try
-        yield from _put_back(carrier, READY if isinstance(broken, StorageError) else PAUSED)
+    except GeneratorExit:
+        raise
+    except BaseException as broken:
+        # Damaged, or not a workflow's: nobody can move it on, so nobody should try. Otherwise somebody may.
+        hopeless = isinstance(broken, HoldfastError) and not isinstance(broken, (StorageError, UnknownWorkflow))
+        with contextlib.suppress(StorageError):
+            yield from _put_back(carrier, PAUSED if hopeless else READY)
+        app.nonces.discard(row.nonce)
         raise
     app.heart.hold(carrier)
     app.executions.add(exe)
@@ -130,7 +142,7 @@ def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None
         error, passing = ended.__cause__, True
     except BaseException as raised:
         error = raised
-    with contextlib.suppress(Halted, LeaseLost):
+    with contextlib.suppress(Interrupt):
         yield Settle(carrier)
         yield from carrier.carry(ending.finish(exe, result, error, passing=passing))
     if isinstance(exe.stopped, Halted):

@@ -183,11 +183,11 @@ def request(app: AppCore, run_id: str, kind: Any, by: str | None, *, here: bool)
     if kind == "pause" and row.status == PAUSED:
         return row, None
     item = NewItem(kind, kind, f"{kind}/{app.token(12).hex()}", somebody(by), value_body(app.core, None, kind))
-    claimed = yield from deliver(app, row, item, here=here and row.status != PAUSED)
     if kind == "cancel":
         yield from _cancel_children(app, row, item.by)
-        if row.status == PAUSED:
-            claimed = yield from _woken(app, row, here=here)
+    claimed = yield from deliver(app, row, item, here=here and row.status != PAUSED)
+    if kind == "cancel" and row.status == PAUSED:
+        claimed = yield from _woken(app, row, here=here)
     return row, claimed
 
 
@@ -223,8 +223,8 @@ def _woken(app: AppCore, row: RunRow, *, here: bool) -> Acts[Claimed | None]:
         return None
     if here and app.known(row.workflow) is not None:
         return claimed
-    guard = claimed.place.guard()
-    yield Commit(row.run_id, app.token(8), guard, status=READY, release=True)
+    app.nonces.discard(claimed.row.nonce)
+    yield Commit(row.run_id, app.token(8), claimed.place.guard(), status=READY, release=True)
     return None
 
 

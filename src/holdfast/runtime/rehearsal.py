@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine import commands as c
 from holdfast.engine.failures import failure_of
 from holdfast.engine.record import shown
-from holdfast.errors import Diverged, Suspended
+from holdfast.errors import Diverged, Interrupt, Suspended
 from holdfast.model.rows import RunRow
 from holdfast.model.status import CANCELLED, COMPLETED, FAILED
 from holdfast.model.views import View
@@ -77,7 +77,7 @@ def _rehearsed(app: AppCore, row: RunRow) -> Acts[Replayed]:
     started, result, error = exe.record.started, None, None
     try:
         result = yield Invoke(workflow, carrier, tuple(started["args"]), started["kwargs"])
-    except (Exception, Suspended) as raised:
+    except (Exception, Interrupt, SystemExit) as raised:
         error = raised
     if exe.record.diverged is not None:
         raise exe.record.diverged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast.engine.goingback import LedgerLine, without
+from holdfast.engine.goingback import LedgerLine, tells_of_effect, without
 from holdfast.engine.line import Line, LoopMark, Span, line_of
 from holdfast.engine.record import Positioned, full_name, live_path, record_of
 from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
@@ -27,7 +27,7 @@ class Base(NamedTuple):
     epoch: int
     forked: str
     version: int
-    left: list[str]
+    left: dict[str, int]
 
 
 class Whole(NamedTuple):
@@ -96,7 +96,7 @@ class Whole(NamedTuple):
             line = line_of(resume, row.covers, row.checkpoint_id)
             spans = without(line.spans_to(to), self.voided())
             return Base(row, spans, line.loops, line.epoch, line.forked, resume["version"], line.left)
-        return Base(None, without(Line().spans_to(to), self.voided()), [], 0, "", 1, [])
+        return Base(None, without(Line().spans_to(to), self.voided()), [], 0, "", 1, {})
 
     def voided(self) -> list[int]:
         """Entries that earlier rollbacks, or a fork, have taken back although they stand before their mark."""
@@ -104,7 +104,7 @@ class Whole(NamedTuple):
 
     def recorded_keys(self) -> set[str]:
         """The effects of which the journal tells."""
-        return {entry["key"] for _, entry in self.live if entry["kind"] in ("intent", "outcome") and "key" in entry}
+        return {entry["key"] for _, entry in self.live if tells_of_effect(entry)}
 
 
 def whole_of(core: Core, run_id: str) -> Whole:
@@ -120,7 +120,7 @@ def whole_of(core: Core, run_id: str) -> Whole:
         check_seal(effect, run.incarnation, f"effect {effect.key!r} of run {run_id!r}")
     checkpoints = [checked_checkpoint(run, row) for row in core.port.checkpoints(run.run, 0, -1)]
     dead = [(entry["to"] + 1, position) for position, entry in entries if entry["kind"] == "rolled_back"]
-    dead += [(row.position, last_of(row) + 1) for row in rows if row.kind == PRUNED]
+    dead += [(row.position, last_of(row)) for row in rows if row.kind == PRUNED]
     return Whole(run, rows, live_path(entries), effects, checkpoints, dead)
 
 

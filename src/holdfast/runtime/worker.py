@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import signal
 import threading
 import time
@@ -62,9 +61,8 @@ class Worker:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._active: dict[bytes, Claimed] = {}
-        self._todo: queue.SimpleQueue[Claimed | None] = queue.SimpleQueue()
-        self._threads = 0
-        self._idle_threads = 0
+        self._rests_until = 0.0
+        """After trouble with the store: no run is taken before."""
         self._put_back: list[Claimed] = []
         self._reaped_at = 0.0
         self.moved = 0
@@ -78,14 +76,13 @@ class Worker:
         With `until_idle` it returns as soon as nothing is ready and nothing is under way.
         """
         self._ear = Ear(self._app.store)
+        self._stopping.clear()
         try:
             with self._signals():
                 self._work(until_idle=until_idle)
         finally:
             self._drain()
             self._ear.close()
-            for _ in range(self._threads):
-                self._todo.put(None)
 
     def stop(self) -> None:
         """Ask the worker to end; `run` returns when what is under way has given way."""
@@ -125,13 +122,22 @@ class Worker:
             active = Counter(claimed.row.workflow for claimed in self._active.values())
         room = self._concurrency - active.total()
         names = self._workflows if self._workflows is not None else list(self._app.registry.workflows)
-        if room <= 0 or not names or not self._some_ready():
+        if room <= 0 or not names or time.monotonic() < self._rests_until or not self._some_ready():
             return []
         found = self._take(room, tuple(name for name in names if name not in self._limits))
         for name in names:
             if name in self._limits:
-                found += self._take(min(room - len(found), self._limits[name] - active[name]), (name,))
+                found += self._taken_of(name, min(room - len(found), self._limits[name] - active[name]), found)
         return found
+
+    def _taken_of(self, name: str, count: int, found: list[Claimed]) -> list[Claimed]:
+        """Runs of one workflow. If the store fails now, what was found already must not be lost."""
+        try:
+            return self._take(count, (name,))
+        except StorageError:
+            if not found:
+                raise
+            return []
 
     def _take(self, count: int, workflows: tuple[str, ...]) -> list[Claimed]:
         if count <= 0 or not workflows:
@@ -157,31 +163,23 @@ class Worker:
             future = self._app.loop.submit(self._app.awaiting.move(Move(claimed)))
             future.add_done_callback(lambda done: self._ended(claimed, *_outcome(done)))
             return
-        self._todo.put(claimed)
-        if self._threads < self._concurrency and self._todo.qsize() > self._idle_threads:
-            self._threads += 1
-            threading.Thread(target=self._serve, name=f"holdfast-worker-{self._threads}", daemon=True).start()
+        threading.Thread(target=self._move, args=(claimed,), name="holdfast-worker", daemon=True).start()
 
-    def _serve(self) -> None:
-        """The loop of one of the worker's threads."""
-        while True:
-            self._idle_threads += 1
-            claimed = self._todo.get()
-            self._idle_threads -= 1
-            if claimed is None:
-                return
-            moved, error = None, None
-            try:
-                moved = self._app.blocking.move(Move(claimed))
-            except BaseException as raised:
-                error = raised
-            self._ended(claimed, error, moved)
+    def _move(self, claimed: Claimed) -> None:
+        """Move a run on, on a thread of its own."""
+        moved, error = None, None
+        try:
+            moved = self._app.blocking.move(Move(claimed))
+        except BaseException as raised:
+            error = raised
+        self._ended(claimed, error, moved)
 
     def _ended(self, claimed: Claimed, error: BaseException | None, moved: Moved | None) -> None:
         """A run was moved on, or could not be."""
         error = error if moved is None else moved.error
         if isinstance(error, StorageError):
             self._put_back.append(claimed)
+            self._rests_until = time.monotonic() + _TROUBLE_S
         if error is not None:
             _log.warning("run %r stopped: %s: %s", claimed.row.run_id, type(error).__name__, error)
         with self._lock:
