@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from tests.torture.alone import run_alone
 from tests.torture.figures import Figures
 
-
 _TRIES: Final = 4
 
 
