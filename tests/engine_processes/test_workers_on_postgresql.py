@@ -35,6 +35,7 @@ def test_a_worker_survives_the_sudden_restart_of_the_server_and_no_run_is_lost(
             name = ("quick", "quick_async")[number % 2]
             app.start(name, place, number, 0.01, run_id=f"run {number}", here=False)
         workers = [actors.begin("work", url=url, place=place, lease_s=2.0) for _ in range(2)]
+        until(lambda: len(told(place, "worker", "begins")) == 2)
         until(lambda: len(told(place, "step", "end")) > 30)
         server.crash()
         time.sleep(0.3)
