@@ -307,3 +307,15 @@ def test_who_only_looks_is_not_in_the_way_of_who_comes(url: str) -> None:
         finally:
             stop.set()
             thread.join()
+
+
+def test_scripts_that_end_without_closing_do_not_leave_their_signs_for_ever(tmp_path: Path) -> None:
+    script = (
+        "import sys, holdfast\n"
+        "app = holdfast.App(sys.argv[1])\n"
+        "app.workflow(lambda run: run.step(int), name='w')\n"
+        "app.start('w')\n"
+    )
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", script, f"sqlite:{tmp_path / 'runs.db'}"], check=True, timeout=60)
+    assert len(list((tmp_path / "runs.db-owners").iterdir())) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import forking
 from holdfast.engine.execution import Execution
+from holdfast.errors import StorageError
 from holdfast.forking import watch
 from holdfast.runtime.heart import Heart
 from holdfast.runtime.registry import Registry
+from holdfast.store.port import StorePort
 from holdfast.verbs.core import Core, Place
 from holdfast.verbs.store import Store
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopThread
 
 LEASE_S: Final = 15.0
+_MANY: Final = 1_000
 
 
 class AppCore:
@@ -61,8 +65,19 @@ class AppCore:
                 if not self._owner:
                     owner = f"{socket.gethostname()}:{os.getpid()}:{self.core.ids.token(6).hex()}"
                     self.core.port.announce(owner)
+                    self._tidy_up()
                     self._owner = owner
         return self._owner
+
+    def _tidy_up(self) -> None:
+        """Remove the signs of life of processes that have ended and hold nothing; without a worker nobody else does."""
+        port = self.core.port
+        if getattr(type(port), "bury", StorePort.bury) is StorePort.bury:
+            return
+        with contextlib.suppress(StorageError):
+            held = port.held(_MANY)
+            if len(held) < _MANY:
+                port.bury({row.owner for row in held})
 
     @property
     def loop(self) -> LoopThread:
