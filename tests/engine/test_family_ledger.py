@@ -73,7 +73,6 @@ def test_of_a_source_and_its_fork_only_the_one_that_paid_takes_it_back(stage: St
     assert stage.app.answer(fork.run_id, True).status() == "completed"
 
 
-@pytest.mark.xfail(strict=True, reason="the fork's own line of what it took over stands, though its source undid it")
 def test_a_rolled_back_fork_takes_what_its_source_has_done_anew(local: Stage) -> None:
     local.start(paying(local))
     fork = local.app.fork(local.run_id, f"{local.run_id}-b")

@@ -186,7 +186,7 @@ def _known(this: _Effect, state: str, result: Any, call: Any) -> Plan[Any]:
     if (call or {}).get("digest") != this.digest:
         raise KeyReused(this.exe.run_id, this.key)
     if state == "done":
-        entry = this.first("outcome", result=result, how="recorded")
+        entry = this.first("outcome", how="recorded", **_result(result, call))
         yield from this.exe.write(this.scope, [entry])
         return _told(this, entry)
     this.token = (call or {}).get("token", this.token)
@@ -194,6 +194,11 @@ def _known(this: _Effect, state: str, result: Any, call: Any) -> Plan[Any]:
     yield from this.exe.write(this.scope, [entry])
     this.entries = [entry]
     return (yield from _resolved(this, 1))
+
+
+def _result(result: Any, call: Any) -> dict[str, Any]:
+    """What the ledger tells of an effect that was done: its result, or why that could not be kept."""
+    return {"error": call["lost"]} if "lost" in (call or {}) else {"result": result}
 
 
 def _from_family(this: _Effect) -> Plan[Any]:
@@ -215,7 +220,8 @@ def _from_family(this: _Effect) -> Plan[Any]:
     told = {"digest": this.digest, "reused": line.run_id, "token": line.call.get("token", this.token)}
     world = this.world
     if line.state == "done" and exe.forked == "reuse":
-        entry = this.first("outcome", result=line.result, how="reused", by=line.run_id)
+        entry = this.first("outcome", how="reused", by=line.run_id, **_result(line.result, line.call))
+        told |= {"lost": line.call["lost"]} if "lost" in line.call else {}
         mark = Mark(this.key, "done", world.tool, world.target, False, line.result, told)
         yield from exe.write(this.scope, [entry], marks=(mark,))
         return _told(this, entry)
@@ -286,9 +292,11 @@ def _outcome(
     marks: tuple[Mark, ...] = ()
     if not doubt:  # what is in doubt stays so in the ledger
         state: Literal["done", "failed"] = "done" if error is None or done else "failed"
-        marks = (Mark(this.key, state, result=result),)
-        if not how and any("of" in entry for entry in this.entries):  # another run began it, but this one performed it
-            marks = (Mark(this.key, state, reversible=this.world.undo is not None, result=result, call=_called(this)),)
+        call = None
+        if done or (not how and any("of" in entry for entry in this.entries)):  # begun by another run, but done here
+            call = {**_called(this), **({"lost": facts["error"]} if done else {})}
+        reversible = call is not None and this.world.undo is not None
+        marks = (Mark(this.key, state, reversible=reversible, result=result, call=call),)
     yield from this.exe.write(this.scope, [entry], marks=marks)
     return _told(this, entry, error)
 
@@ -313,7 +321,7 @@ def _in_doubt(this: _Effect, attempt: int, why: str) -> Plan[Any]:
     if this.world.check is not None and not _asking(this):
         try:
             found = yield Call(this.world.check, this.spec.args, this.spec.kwargs, this.spec.timeout_s)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             why = f"{why}, and its check raised {type(error).__name__}: {error}"
         else:
             if isinstance(found, Happened):

@@ -140,16 +140,20 @@ class Undo(msgspec.Struct):
     """To be undone, in this order."""
     irreversible: list[LedgerLine]
     in_doubt: list[LedgerLine]
+    let_go: list[LedgerLine]
+    """Taken over from another run, so not this one's to undo; what stands there is asked anew."""
 
 
 def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str]) -> Undo:
     """Sort the effects that are taken back, the newest first. `recorded`: those the journal still tells of."""
-    found = Undo([], [], [])
+    found = Undo([], [], [], [])
     for line in sorted(lines, key=lambda line: (line.after_position, line.number), reverse=True):
         taken_back = line.key in cut.keys if line.key in recorded else line.after_position >= cut.to
-        if not taken_back or (line.call or {}).get("reused"):
+        if not taken_back:
             continue
-        if line.state == "intent":
+        if (line.call or {}).get("reused"):
+            found.let_go += [line] if line.state == "done" else []
+        elif line.state == "intent":
             found.in_doubt.append(line)
         elif line.state == "done" and (line.call or {}).get("undo"):
             found.undo.append(line)
@@ -165,7 +169,8 @@ def begin_entry(cut: Cut, undo: Undo, base: str, spans: list[Span], loops: list[
     """The entry with which a rollback begins: all that it will do, so that any process can take it up."""
     return {
         "kind": "rolling_back", "to": cut.to, "void": cut.void, "by": by, "undo": [line.key for line in undo.undo],
-        "left": [line.key for line in undo.irreversible + undo.in_doubt], "base": base,
+        "left": [line.key for line in undo.irreversible + undo.in_doubt],
+        "let_go": [line.key for line in undo.let_go], "base": base,
         "spans": [list(span) for span in without(spans, cut.void)],
         "loops": [msgspec.to_builtins(mark) for mark in loops],
         "gates": cut.gates, "timers": cut.timers, "children": cut.children,
@@ -195,7 +200,7 @@ def _undo(exe: Execution, line: LedgerLine, undos: Mapping[str, Callable[..., An
             token = exe.codec.effect_token(exe.incarnation, f"undo:{line.key}", exe.line.epoch)
             kwargs = {**kwargs, "idempotency_key": token}
         yield Call(undo, (line.result, *line.call["args"]), kwargs, world=True)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failure = failure_of(error)
         if force:
             yield Write([{"kind": "undone", "key": line.key, "left": True, "error": failure}])
@@ -230,7 +235,7 @@ def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
         Send(child, "cancel", "cancel", f"rolled back/{exe.run_id}/{child}/{now_us}") for child in begun["children"]
     )
     written = yield Write(
-        [entry], close_gates=begun["gates"], drop_timers=begun["timers"], send=send,
-        snapshot=Snapshot(state, resume), status=READY, release=True,
+        [entry], marks=tuple(Mark(key, "undone") for key in begun["let_go"]), close_gates=begun["gates"],
+        drop_timers=begun["timers"], send=send, snapshot=Snapshot(state, resume), status=READY, release=True,
     )  # fmt: skip
     exe.released = written.status

@@ -34,7 +34,12 @@ def map_items(
     exe: Execution, scope: Scope, spec: Spec, items: Iterable[Any], limit: int | None, key: str | None
 ) -> Plan[list[Any]]:
     """Call a function for each item, each as a step, side by side, and give the results in order."""
-    things = list(items)
+    try:
+        things = list(items)
+    except TypeError:
+        raise InvalidInput(
+            f"map takes a function and the items it is called with; {items!r} is no list of items"
+        ) from None
     with _call(scope, "map", key, len(things), limit) as (call, entries):
         yield from _begun(exe, scope, "map", call, key, entries, len(things))
         work = []

@@ -12,7 +12,7 @@ from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunInfo, RunList
 from holdfast.runtime import branching, outside, rollback
 from holdfast.runtime.app import Effects, advanced, claim_known, started
-from holdfast.runtime.handle import Memo, look, next_look_s
+from holdfast.runtime.handle import Memo, look, next_look_s, until_of
 from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info
 
@@ -41,7 +41,7 @@ class AsyncHandle:
 
     async def result(self, timeout: float | None = None) -> Any:
         """Wait until the run has ended and return its result; see `Handle.result`."""
-        until = None if timeout is None else time.monotonic() + timeout
+        until = until_of(timeout)
         looks, memo = 0, Memo()
         while True:
             found = await self._app._driver.run(look(self._app._core, self.run_id, memo))
@@ -145,10 +145,12 @@ class AsyncApp:
 
     async def fork(
         self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
-        effects: Effects = "reuse", here: bool = True,
+        checkpoint_id: str | None = None, effects: Effects = "reuse", here: bool = True,
     ) -> AsyncHandle:  # fmt: skip
         """Start a new run from where another stood; see `App.fork`."""
-        name = await self._driver.run(branching.forked(self._core, run_id, new_run_id, at, step, effects))
+        name = await self._driver.run(
+            branching.forked(self._core, run_id, new_run_id, at, step, checkpoint_id, effects)
+        )
         if here:
             await self._advance(await self._driver.run(claim_known(self._core, name)))
         return AsyncHandle(self, name)

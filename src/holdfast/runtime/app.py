@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from holdfast import forking
+from holdfast.engine.waiting import seconds_us
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
@@ -57,6 +58,9 @@ class App:
         self, store: str | Store, *, lease_s: float = LEASE_S, cleanup_s: float = 30.0, branches: int = 8
     ) -> None:
         lease_us_of(lease_s)
+        seconds_us("cleanup_s", cleanup_s)
+        if type(branches) is not int or branches < 1:
+            raise InvalidInput(f"branches must be 1 or more, not {branches!r}")
         self._owns_store = isinstance(store, str)
         self.store: Store = open_store(store) if isinstance(store, str) else store
         if not isinstance(self.store, Store):
@@ -265,9 +269,9 @@ class App:
 
     def fork(
         self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
-        effects: Effects = "reuse", here: bool = True,
+        checkpoint_id: str | None = None, effects: Effects = "reuse", here: bool = True,
     ) -> Handle:  # fmt: skip
-        """Start a new run from where another stood: at a position, checkpoint id or step's name, or its end.
+        """Start a new run from where another stood: at a position or just before a call, at a checkpoint, at its end.
 
         The fork neither repeats nor undoes. If it comes to an effect its family has performed since, it takes that
         outcome ("reuse"), asks a person ("ask"), or performs it anew ("perform").
@@ -275,7 +279,7 @@ class App:
         Example:
             app.fork("order-17", "order-17b", at=1)
         """
-        name = self._run("fork", branching.forked(self._core, run_id, new_run_id, at, step, effects))
+        name = self._run("fork", branching.forked(self._core, run_id, new_run_id, at, step, checkpoint_id, effects))
         if here:
             self._advance(self._driver.run(claim_known(self._core, name)))
         return Handle(self, name)
@@ -345,6 +349,8 @@ def started(
     """Create the run, or find it; and hold it if it is to be moved on here."""
     known = None if isinstance(workflow, str) and app.known(workflow) is None else app.registry.find(workflow)
     name, version = (known.name, known.version) if known is not None else (workflow, 1)
+    if known is not None:
+        known.check_input(args, kwargs)
     here = here and known is not None
     run_id = run_id if run_id is not None else new_run_id(app, name)
     start = Start(run_id, name, version, args, kwargs, metadata)

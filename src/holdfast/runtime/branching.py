@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 TREATMENTS = ("reuse", "perform", "ask")
 
 
-def forked(app: AppCore, run_id: str, new_id: str | None, to: Any, step: int | None, effects: str) -> Acts[str]:
+def forked(
+    app: AppCore, run_id: str, new_id: str | None, to: Any, step: int | None, checkpoint_id: str | None, effects: str
+) -> Acts[str]:
     """Make the fork. Gives its id."""
     check_id("run_id", run_id)
     if effects not in TREATMENTS:
@@ -39,7 +41,7 @@ def forked(app: AppCore, run_id: str, new_id: str | None, to: Any, step: int | N
     while True:
         whole: Whole = yield lambda: whole_of(app.core, run_id)
         name = check_id("new run_id", new_id) if new_id is not None else new_run_id(app, whole.run.workflow or "fork")
-        commit = _commit(app, whole, name, _position(whole, to, step), effects)
+        commit = _commit(app, whole, name, _position(whole, to, step, checkpoint_id), effects)
         outcome = yield commit
         if type(outcome) is Committed:
             return name
@@ -47,10 +49,14 @@ def forked(app: AppCore, run_id: str, new_id: str | None, to: Any, step: int | N
             raise refusal(app.place, commit, outcome)
 
 
-def _position(whole: Whole, to: Any, step: int | None) -> int:
+def _position(whole: Whole, to: Any, step: int | None, checkpoint_id: str | None) -> int:
     """Where the fork begins: at a position, checkpoint or call; at the checkpoint of a step; or at the end."""
-    if to is not None and step is not None:
-        raise InvalidInput("at and step choose a place each in its own way; give one of them")
+    if sum(choice is not None for choice in (to, step, checkpoint_id)) > 1:
+        raise InvalidInput("at, step and checkpoint_id choose a place each in its own way; give one of them")
+    if checkpoint_id is not None:
+        if not any(row.checkpoint_id == checkpoint_id and row.lane == "" for row in whole.checkpoints):
+            raise CheckpointNotFound(whole.run.run_id, repr(checkpoint_id))
+        return whole.target(checkpoint_id)
     if step is not None:
         rows = [row for row in whole.checkpoints if row.lane == "" and row.step == step]
         if not rows:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from holdfast.clock import US
 from holdfast.engine.record import record_of
+from holdfast.engine.waiting import seconds_us
 from holdfast.errors import NotFinished, RunCancelled, RunFailed
 from holdfast.model.gates import GateInfo
 from holdfast.model.rows import RunRow
@@ -86,6 +88,11 @@ def _is_held(app: AppCore, row: RunRow) -> Acts[bool]:
     return not gone
 
 
+def until_of(timeout: float | None) -> float | None:
+    """When a wait is to end, on the monotonic clock."""
+    return None if timeout is None else time.monotonic() + seconds_us("timeout", timeout) / US
+
+
 def next_look_s(looks: int) -> float:
     """How long to wait: short at first, then at leisure."""
     return min(_LATER_LOOKS_S, _FIRST_LOOK_S * 1.5**looks)
@@ -136,7 +143,7 @@ class Handle:
         Example:
             app.answer("order-17", {"approve": True}).result(timeout=5)
         """
-        until = None if timeout is None else time.monotonic() + timeout
+        until = until_of(timeout)
         looks, memo = 0, Memo()
         while True:
             found = self._app._run("result", look(self._app._core, self.run_id, memo))

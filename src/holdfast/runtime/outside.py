@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engine.forms import Form
 from holdfast.engine.record import record_of
@@ -102,10 +102,15 @@ def gate_info(run: RunRow, row: GateRow) -> GateInfo:
     )  # fmt: skip
 
 
+GATE_STATES: Final = ("open", "answered", "expired", "closed")
+
+
 def gates(
     app: AppCore, run_id: str | None = None, state: str | None = "open", limit: int = 1000
 ) -> Acts[list[GateInfo]]:
     """Gates, longest open first: of one run, or of all."""
+    if state not in (None, *GATE_STATES):
+        raise InvalidInput(f"state must be one of {', '.join(GATE_STATES)}, or None for all, not {state!r}")
     number = None
     if run_id is not None:
         number = (yield from known_run(app, run_id)).run
@@ -183,12 +188,14 @@ def request(app: AppCore, run_id: str, kind: Any, by: str | None, *, here: bool)
     if kind == "pause" and row.status == PAUSED:
         return row, None
     item = NewItem(kind, kind, f"{kind}/{app.token(12).hex()}", somebody(by), value_body(app.core, None, kind))
-    if kind == "cancel":
-        yield from _cancel_children(app, row, item.by)
-    claimed = yield from deliver(app, row, item, here=here and row.status != PAUSED)
-    if kind == "cancel" and row.status == PAUSED:
-        claimed = yield from _woken(app, row, here=here)
-    return row, claimed
+    if kind == "pause":
+        return row, (yield from deliver(app, row, item, here=here))
+    yield from deliver(app, row, item, here=False)  # first, and alone: a crash now leaves nothing half cancelled
+    yield from _cancel_children(app, row, item.by)
+    if row.status == PAUSED:
+        return row, (yield from _woken(app, row, here=here))
+    is_idle = here and row.status in (WAITING, READY) and app.known(row.workflow) is not None
+    return row, (yield from claim(app, run_id)) if is_idle else None
 
 
 def _cancel_children(app: AppCore, row: RunRow, by: str) -> Acts[None]:

@@ -23,6 +23,10 @@ class Workflow:
         self.retry = retry
         self.is_async = inspect.iscoroutinefunction(fn)
         self.upgrades: dict[int, Upgrade] = {}
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(fn)
+        except (TypeError, ValueError):  # a builtin may have no signature to look at
+            self._signature = None
         self.__name__ = getattr(fn, "__name__", name)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
@@ -32,6 +36,15 @@ class Workflow:
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r} version {self.version}>"
+
+    def check_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Whether the function can be called so; a run that can only fail is not begun."""
+        if self._signature is None:
+            return
+        try:
+            self._signature.bind(None, *args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput(f"workflow {self.name!r} cannot be started so: {error}") from None
 
     def upgraded(self, state: dict[str, Any], version: int) -> dict[str, Any]:
         """A state saved under an older version of the workflow, as this version expects it."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.goingback import Cut, LedgerLine, Undo, begin_entry, carry_out, cut_at, undo_of
 from holdfast.engine.record import record_of
-from holdfast.errors import ClaimLost, Halted, LeaseLost, RollbackFailed, RollbackRefused, UnknownWorkflow
+from holdfast.errors import (
+    ClaimLost,
+    Halted,
+    InvalidInput,
+    LeaseLost,
+    RollbackFailed,
+    RollbackRefused,
+    StorageError,
+    UnknownWorkflow,
+)
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Guard, NewEntry
 from holdfast.model.plans import EffectPlan, RollbackPlan
-from holdfast.model.status import ROLLING_BACK
+from holdfast.model.status import READY, ROLLING_BACK
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.outside import known_run, somebody
 from holdfast.runtime.reads import past_of
@@ -72,7 +82,7 @@ def _taken_up(app: AppCore, run_id: str) -> Acts[Claimed]:
     row = yield from known_run(app, run_id)
     past = yield lambda: past_of(app.core, row)
     if not record_of(past.entries).rollback:
-        raise RollbackRefused(run_id, None, ["no rollback of it was begun; say where to go back to with to="])
+        raise InvalidInput(f"no rollback of run {run_id!r} was begun; say where to go back to with to=")
     claimed = yield from claim(app, run_id)
     if claimed is None:
         raise ClaimLost(run_id, app.owner, row.owner or None)
@@ -114,4 +124,10 @@ def go_on(carrier: Carrier) -> Acts[BaseException | None]:
         return ClaimLost(exe.run_id, carrier.row.owner, carrier.taken_by or None)
     except RollbackFailed as failed:
         return failed
+    except GeneratorExit:
+        raise
+    except BaseException:  # the process is being ended: another may take it up
+        with contextlib.suppress(StorageError):
+            yield Commit(exe.run_id, carrier.app.token(8), carrier.place.guard(), status=READY, release=True)
+        raise
     return None

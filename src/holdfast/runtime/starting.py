@@ -131,7 +131,9 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
         body = value_body(app.core, entry, "the input of a run")
         settled = CODEC.settled(entry)
     except Unstorable as error:
-        raise Unstorable(f"the input of workflow {start.workflow!r} cannot be stored: {error}", error.path) from None
+        path = error.path.replace("state['args']", "args", 1).replace("state['kwargs']", "kwargs", 1)
+        text = str(error).replace(error.path, path, 1)
+        raise Unstorable(f"workflow {start.workflow!r} cannot be started so: {text}", path) from None
     pairs = metadata_pairs(start.metadata) if start.metadata else ()
     taken_at = time.monotonic()
     commit = Commit(
@@ -210,12 +212,12 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
         raise InvalidInput(f"{command.workflow!r} is not a workflow of this app")
     parent = {"run": carrier.row.run_id, "call": command.call, "detached": command.detached}
     version = known.version if known is not None else 1
+    if known is not None:
+        known.check_input(command.args, command.kwargs)
     start = Start(command.run_id, name, version, command.args, command.kwargs, parent=parent)
     here = known is not None and not command.detached
     row, claimed = yield from create(app, start, take=here)
-    if (
-        claimed is None and here and (row.status == READY or row.status in AT_WORK)
-    ):  # at work: perhaps of a dead process
+    if claimed is None and here and row.status in (READY, *AT_WORK):  # at work: perhaps of a dead process
         claimed = yield from claim(app, command.run_id)
     while claimed is not None:
         moved: Moved = yield Move(claimed)

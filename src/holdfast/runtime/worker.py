@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import US
+from holdfast.engine.waiting import seconds_us
 from holdfast.errors import HoldfastError, InvalidInput, StorageError
 from holdfast.limits import CLAIMS_PER_COMMIT_MAX
 from holdfast.model.commit import Commit, Refused
@@ -57,7 +59,7 @@ class Worker:
         for name, limit in self._limits.items():
             if type(limit) is not int or limit < 1:
                 raise InvalidInput(f"the limit of workflow {name!r} must be 1 or more, not {limit!r}")
-        self._drain_s = drain_s
+        self._drain_s = seconds_us("drain_s", drain_s) / US
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._active: dict[bytes, Claimed] = {}

@@ -19,7 +19,7 @@ MAY_BECOME: Final[dict[str | None, tuple[str, ...]]] = {
     "intent": ("done", "failed"),
     "failed": ("intent",),
     "done": ("undone",),
-    "undone": ("intent",),
+    "undone": ("intent", "done"),
 }
 """What a line of the ledger may become. In particular: done once is done."""
 

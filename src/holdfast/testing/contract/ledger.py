@@ -34,6 +34,8 @@ class LedgerContract(PortContractBase):
             ("undone", b"", b"\x00\x02", b"\x00\x02"),
             ("intent", b"", b"\x00\x03", b"\x00\x03"),
             ("done", b"\x00\xa2ok", b"\x00\x04", b"\x00\x04"),
+            ("undone", b"", b"", b"\x00\x04"),
+            ("done", b"\x00\xa2ok", b"\x00\x05", b"\x00\x05"),
         ]
         for state, result, call, then in steps:
             self.mark(NewEffect("pay", state, body=result, call=call))
