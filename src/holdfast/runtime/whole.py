@@ -40,6 +40,9 @@ class Whole(NamedTuple):
     checkpoints: list[CheckpointRow]
     dead: list[Span]
     """What rollbacks took back, or prune removed."""
+    voided: list[int]
+    """Entries that rollbacks, or a fork, have taken back although they stand before their mark. What was taken back
+    stays so, even when the rollback that did it is itself taken back."""
 
     def target(self, to: Any) -> int:
         """The position meant by a position, a checkpoint's id or a call's full name."""
@@ -94,13 +97,9 @@ class Whole(NamedTuple):
             if resume is None or any(first <= row.covers < last for first, last in self.dead):
                 continue
             line = line_of(resume, row.covers, row.checkpoint_id)
-            spans = without(line.spans_to(to), self.voided())
+            spans = without(line.spans_to(to), self.voided)
             return Base(row, spans, line.loops, line.epoch, line.forked, resume["version"], line.left)
-        return Base(None, without(Line().spans_to(to), self.voided()), [], 0, "", 1, {})
-
-    def voided(self) -> list[int]:
-        """Entries that earlier rollbacks, or a fork, have taken back although they stand before their mark."""
-        return [at for _, entry in self.live if entry["kind"] in ("rolled_back", "forked") for at in entry["void"]]
+        return Base(None, without(Line().spans_to(to), self.voided), [], 0, "", 1, {})
 
     def recorded_keys(self) -> set[str]:
         """The effects of which the journal tells."""
@@ -121,7 +120,8 @@ def whole_of(core: Core, run_id: str) -> Whole:
     checkpoints = [checked_checkpoint(run, row) for row in core.port.checkpoints(run.run, 0, -1)]
     dead = [(entry["to"] + 1, position) for position, entry in entries if entry["kind"] == "rolled_back"]
     dead += [(row.position, last_of(row)) for row in rows if row.kind == PRUNED]
-    return Whole(run, rows, live_path(entries), effects, checkpoints, dead)
+    voided = [at for _, entry in entries if entry["kind"] in ("rolled_back", "forked") for at in entry["void"]]
+    return Whole(run, rows, live_path(entries), effects, checkpoints, dead, voided)
 
 
 def ledger_lines(core: Core, run: RunRow) -> list[LedgerLine]:
