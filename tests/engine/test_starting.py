@@ -41,7 +41,7 @@ def test_the_same_id_with_the_same_input_is_the_same_run(stage: Stage) -> None:
 
 def test_the_same_id_with_other_input_is_refused(stage: Stage) -> None:
     @stage.flow
-    async def flow(run: AsyncRun, order: str = "") -> str:
+    async def flow(run: AsyncRun, order: str = "", note: str = "") -> str:
         return order
 
     @stage.flow

@@ -133,7 +133,7 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
     except Unstorable as error:
         path = error.path.replace("state['args']", "args", 1).replace("state['kwargs']", "kwargs", 1)
         text = str(error).replace(error.path, path, 1)
-        raise Unstorable(f"workflow {start.workflow!r} cannot be started so: {text}", path) from None
+        raise Unstorable(f"the input of workflow {start.workflow!r} cannot be stored: {text}", path) from None
     pairs = metadata_pairs(start.metadata) if start.metadata else ()
     taken_at = time.monotonic()
     commit = Commit(
