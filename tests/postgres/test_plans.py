@@ -139,6 +139,7 @@ def test_other_changes_are_two_round_trips_and_one_for_each_look_that_was_not_fo
         store.mark_done("trips", "key 0")
         store.save("trips", 2, checkpoint_id="c1")
         store.attach("trips", "c1", "k", 1)
+        store.save("trips", 3, lane="side")
         for ready in store.claim_ready("w", limit=3):
             ready.release()
         claim = store.claim("trips", "w")
@@ -152,7 +153,9 @@ def test_other_changes_are_two_round_trips_and_one_for_each_look_that_was_not_fo
     assert trips(proxy, held[0].renew) == 2
     assert trips(proxy, lambda: held[0].mark_done("key 1")) == 2
     assert trips(proxy, lambda: held[0].save(3, checkpoint_id="chosen")) == 2
-    assert trips(proxy, lambda: held[0].attach("chosen", "k", 1)) == 3
+    assert trips(proxy, lambda: held[0].save(4, lane="side")) == 3
+    assert trips(proxy, lambda: held[0].attach("chosen", "k", 1)) == 2
+    assert trips(proxy, lambda: held[0].attach_all("chosen", {"k": 2, "l": 3, "m": 4}, existing="keep")) == 2
     assert trips(proxy, held[0].release) == 2
     assert trips(proxy, lambda: store.save("new run", 1)) == 2
     assert trips(proxy, lambda: store.claim_ready("w", limit=3)) == 2

@@ -66,6 +66,10 @@ WHERE c.named AND r.run_id = ? AND c.lane = ? AND c.checkpoint_id = ?;
 -- name: effect_of_run
 SELECT <f.effect> FROM effects f JOIN runs r ON r.run = f.run WHERE r.run_id = ? AND f.name = ?;
 
+-- name: attachment_of_run
+SELECT <a.attachment> FROM attachments a JOIN runs r ON r.run = a.run
+WHERE r.run_id = ? AND a.lane = ? AND a.checkpoint_id = ? AND a.name = ?;
+
 -- name: lock_family
 SELECT <run> FROM runs WHERE family = ? ORDER BY run FOR UPDATE;
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.testing.contract.attaching import AttachingContract
 from holdfast.testing.contract.claiming import ClaimingContract
 from holdfast.testing.contract.committing import CommittingContract
+from holdfast.testing.contract.descending import DescendingContract
 from holdfast.testing.contract.guarding import GuardingContract
 from holdfast.testing.contract.inbox import InboxContract
 from holdfast.testing.contract.keeping import KeepingContract
@@ -19,6 +21,7 @@ from holdfast.testing.contract.saving import SavingContract
 
 class StoreContract(
     SavingContract,
+    DescendingContract,
     LoadingContract,
     ListingContract,
     ClaimingContract,
@@ -29,6 +32,7 @@ class StoreContract(
     MovingContract,
     InboxContract,
     LedgerContract,
+    AttachingContract,
     GuardingContract,
     CommittingContract,
 ):
