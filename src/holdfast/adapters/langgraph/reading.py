@@ -12,6 +12,7 @@ from holdfast.adapters.langgraph.recent import Parent, Recent
 from holdfast.adapters.langgraph.record import checked_record, checkpoint_of, metadata_of, sorted_writes
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, config_of, lane_of, spot_of, thread_row
 from holdfast.errors import DamagedData, InvalidInput
+from holdfast.ids import check_id
 from holdfast.model.rows import AttachmentRow, CheckpointRow, RunRow
 from holdfast.state.decoder import decode
 from holdfast.store.port import CheckpointQuery, Select
@@ -36,12 +37,47 @@ class Found(NamedTuple):
     attached: dict[str, Any]
 
 
-class Wanted(NamedTuple):
-    """What `list` was asked for."""
+class Reader:
+    """Reads checkpoints of one thread; what they share is fetched once."""
 
-    thread_id: str | None
-    query: CheckpointQuery
-    limit: int | None
+    def __init__(self, core: Core, run: RunRow) -> None:
+        self.core = core
+        self.run = thread_row(check_run(run))
+        self._chunks: dict[bytes, bytes] = {}
+        self._attached: dict[tuple[str, str], list[AttachmentRow]] = {}
+
+    def attachments_of(self, rows: Iterable[CheckpointRow]) -> None:
+        """Fetch what lies beside these checkpoints, in one go."""
+        places = [(row.lane, row.checkpoint_id) for row in rows]
+        self._attached.update({place: [] for place in places})
+        for found in self.core.port.attachments_of(self.run.run, places) if places else ():
+            self._attached[found.lane, found.checkpoint_id].append(found)
+
+    def found(self, row: CheckpointRow) -> Found:
+        """The checkpoint with its record and what lies beside it, all of it checked."""
+        where = (row.lane, row.checkpoint_id)
+        if where not in self._attached:
+            self.attachments_of([row])
+        place = checkpoint_place(self.run.run_id, checked_checkpoint(self.run, row))
+        record = checked_record(self._decoded(row.root, place), place)
+        return Found(self.run, row, record, {beside.key: self._value(beside) for beside in self._attached[where]})
+
+    def _value(self, row: AttachmentRow) -> Any:
+        place = f"attachment {row.key!r} of checkpoint {row.checkpoint_id!r} in thread {self.run.run_id!r}"
+        check_seal(row, self.run.incarnation, place)
+        return self._decoded(row.root, place)
+
+    def _decoded(self, root: bytes, place: str) -> Any:
+        value, hashes = decode(root, self._fetch, place)
+        if hashes:
+            self.core.memory.note(self.run, hashes)
+        return value
+
+    def _fetch(self, hashes: list[bytes]) -> Mapping[bytes, bytes]:
+        missing = [name for name in hashes if name not in self._chunks]
+        if missing:
+            self._chunks.update(self.core.port.chunks(self.run.family, missing))
+        return self._chunks
 
 
 def get_tuple(core: Core, serde: SerializerProtocol, recent: Recent, config: RunnableConfig) -> CheckpointTuple | None:
@@ -50,11 +86,8 @@ def get_tuple(core: Core, serde: SerializerProtocol, recent: Recent, config: Run
     found = find(core, spot)
     if found is None:
         return None
-    recent.note(
-        spot.thread_id,
-        spot.lane,
-        Parent(found.row.checkpoint_id, found.record["versions"], found.record["values"]),
-    )
+    record = found.record
+    recent.note(spot.thread_id, spot.lane, Parent(found.row.checkpoint_id, record["versions"], record["values"]))
     return tuple_of(serde, found)
 
 
@@ -65,10 +98,8 @@ def find(core: Core, spot: Spot) -> Found | None:
         pair = _row(core, spot.thread_id, select)
         if pair is None:
             return None
-        run, row = pair
         try:
-            attached = _attached(core, run, core.port.attachments(run.run, row.lane, row.checkpoint_id), {})
-            return Found(run, row, _record(core, run, row, {}), attached.get((row.lane, row.checkpoint_id), {}))
+            return Reader(core, pair[0]).found(pair[1])
         except DamagedData:
             if _row(core, spot.thread_id, select) == pair:
                 raise
@@ -80,45 +111,11 @@ def _row(core: Core, thread_id: str, select: Select) -> tuple[RunRow, Checkpoint
     if found is None:
         return None
     run, row = found
-    thread_row(check_run(run))
     if row is not None:
-        return run, checked_checkpoint(run, row)
-    if select == Select() and run.head:
+        return run, row
+    if select == Select() and check_run(run).head:
         raise DamagedData(f"thread {thread_id!r}", f"its newest checkpoint, number {run.head}, is missing")
     return None
-
-
-def _record(core: Core, run: RunRow, row: CheckpointRow, cache: dict[bytes, bytes]) -> dict[str, Any]:
-    place = checkpoint_place(run.run_id, row)
-    state, hashes = decode(row.root, _fetch(core, run.family, cache), place)
-    if hashes:
-        core.memory.note(run, hashes)
-    return checked_record(state, place)
-
-
-def _fetch(core: Core, family: int, cache: dict[bytes, bytes]) -> Any:
-    """Gives the decoder chunks, each read once for a whole page of checkpoints."""
-
-    def fetch(hashes: list[bytes]) -> Mapping[bytes, bytes]:
-        missing = [name for name in hashes if name not in cache]
-        if missing:
-            cache.update(core.port.chunks(family, missing))
-        return cache
-
-    return fetch
-
-
-def _attached(
-    core: Core, run: RunRow, rows: Iterable[AttachmentRow], cache: dict[bytes, bytes]
-) -> dict[tuple[str, str], dict[str, Any]]:
-    """The values of attachments, by lane and checkpoint."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in rows:
-        place = f"attachment {row.key!r} of checkpoint {row.checkpoint_id!r} in thread {run.run_id!r}"
-        check_seal(row, run.incarnation, place)
-        value, _hashes = decode(row.root, _fetch(core, run.family, cache), place)
-        found.setdefault((row.lane, row.checkpoint_id), {})[row.key] = value
-    return found
 
 
 def tuple_of(serde: SerializerProtocol, found: Found) -> CheckpointTuple:
@@ -134,62 +131,83 @@ def tuple_of(serde: SerializerProtocol, found: Found) -> CheckpointTuple:
     )
 
 
-def wanted(
-    config: RunnableConfig | None, filter: dict[str, Any] | None, before: RunnableConfig | None, limit: int | None
-) -> tuple[Wanted, Spot | None]:
-    """What `list` was asked for, checked, and the checkpoint before which it is to begin."""
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidInput(f"limit must be a whole number from 0 on, not {limit!r}")
-    tags = metadata_pairs(filter) if filter else ()
-    configurable = (config or {}).get("configurable") or {}
-    thread_id = None if configurable.get("thread_id") is None else str(configurable["thread_id"])
-    lane = None if configurable.get("checkpoint_ns") is None else lane_of(configurable["checkpoint_ns"])
-    query = CheckpointQuery(thread_id, WORKFLOW, lane, configurable.get("checkpoint_id"), tags)
-    start = (before or {}).get("configurable") or {}
-    if start.get("checkpoint_id") is None:
-        return Wanted(thread_id, query, limit), None
-    named = start if start.get("thread_id") is not None else {**start, "thread_id": thread_id}
-    if named["thread_id"] is None:
-        return Wanted(thread_id, query._replace(before_id=str(start["checkpoint_id"])), limit), None
-    return Wanted(thread_id, query, limit), spot_of({"configurable": named})
+class Listing:
+    """What `list` was asked for, checked, and how far it has come."""
+
+    def __init__(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> None:
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit must be a whole number from 0 on, not {limit!r}")
+        asked = (config or {}).get("configurable") or {}
+        self._thread_id = _text("thread_id", asked.get("thread_id"))
+        namespace = asked.get("checkpoint_ns")
+        self._query = CheckpointQuery(
+            self._thread_id,
+            WORKFLOW,
+            None if namespace is None else lane_of(namespace),
+            _text("checkpoint_id", asked.get("checkpoint_id")),
+            metadata_pairs(filter) if filter else (),
+            limit=PAGE if self._thread_id is not None else PAGE_OF_ALL,
+        )
+        self._before = ((before or {}).get("configurable") or {}) if before else {}
+        self._left = limit
+        self.over = limit == 0
+
+    def page(self, core: Core, serde: SerializerProtocol) -> list[CheckpointTuple]:
+        """The next checkpoints, newest first."""
+        if self._before:
+            self._begin(core)
+        if self._left is not None:
+            self._query = self._query._replace(limit=min(self._query.limit, self._left))
+        rows = core.port.find_checkpoints(self._query)
+        self.over = len(rows) < self._query.limit
+        found = [made for made in _tuples(core, serde, rows) if made is not None]
+        if rows:
+            self._query = self._query._replace(before=self._cursor(*rows[-1]))
+        if self._left is not None:
+            self._left -= len(found)
+            self.over = self.over or self._left == 0
+        return found
+
+    def _begin(self, core: Core) -> None:
+        """Begin behind the checkpoint that `before` names. If that is gone, ids say what is older."""
+        named, self._before = self._before, {}
+        thread_id, checkpoint_id = named.get("thread_id", self._thread_id), named.get("checkpoint_id")
+        if checkpoint_id is None:
+            return
+        if thread_id is not None and self._thread_id in (None, str(thread_id)):
+            spot = spot_of({"configurable": {**named, "thread_id": thread_id}})
+            found = core.port.checkpoint(spot.thread_id, Select(spot.lane, spot.checkpoint_id))
+            if found is not None and found[1] is not None:
+                self._query = self._query._replace(before=self._cursor(found[0], found[1]))
+                return
+        self._query = self._query._replace(before_id=_text("checkpoint_id", checkpoint_id))
+
+    def _cursor(self, run: RunRow, row: CheckpointRow) -> tuple[int, int]:
+        return (0, row.number) if self._thread_id is not None else (row.created_us, run.run << 32 | row.number)
 
 
-def begin(core: Core, asked: Wanted, before: Spot | None) -> CheckpointQuery:
-    """The query, beginning behind `before`. If that checkpoint is gone, ids say what is older."""
-    if before is None:
-        return asked.query
-    found = core.port.checkpoint(before.thread_id, Select(before.lane, before.checkpoint_id))
-    if found is None or found[1] is None:
-        return asked.query._replace(before_id=before.checkpoint_id)
-    run, row = found
-    if asked.thread_id is not None and asked.thread_id != run.run_id:
-        return asked.query._replace(before_id=before.checkpoint_id)
-    return asked.query._replace(before=cursor(asked, run, row))
-
-
-def cursor(asked: Wanted, run: RunRow, row: CheckpointRow) -> tuple[int, int]:
-    """Where the list stands at this checkpoint."""
-    return (0, row.number) if asked.thread_id is not None else (row.created_us, run.run << 32 | row.number)
-
-
-def page(core: Core, serde: SerializerProtocol, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow, Any]]:
-    """The next checkpoints, newest first, each with its tuple; None in place of one that was removed meanwhile."""
-    rows = core.port.find_checkpoints(query)
-    caches: dict[int, dict[bytes, bytes]] = {}
-    beside: dict[int, dict[tuple[str, str], dict[str, Any]]] = {}
-    found: list[tuple[RunRow, CheckpointRow, Any]] = []
+def _tuples(
+    core: Core, serde: SerializerProtocol, rows: list[tuple[RunRow, CheckpointRow]]
+) -> Iterable[CheckpointTuple | None]:
+    """The rows' tuples; None in place of one that was removed meanwhile."""
+    readers: dict[int, Reader] = {}
     for run, row in rows:
-        thread_row(check_run(run))
-        cache = caches.setdefault(run.family, {})
+        reader = readers.get(run.run)
+        if reader is None:
+            reader = readers[run.run] = Reader(core, run)
+            reader.attachments_of(other for owner, other in rows if owner.run == run.run)
         try:
-            checked_checkpoint(run, row)
-            if run.run not in beside:
-                places = [(other.lane, other.checkpoint_id) for owner, other in rows if owner.run == run.run]
-                beside[run.run] = _attached(core, run, core.port.attachments_of(run.run, places), cache)
-            attached = beside[run.run].get((row.lane, row.checkpoint_id), {})
-            made = tuple_of(serde, Found(run, row, _record(core, run, row, cache), attached))
+            yield tuple_of(serde, reader.found(row))
         except DamagedData:
-            now = find(core, Spot(run.run_id, row.lane, row.lane, row.checkpoint_id))
-            made = None if now is None else tuple_of(serde, now)
-        found.append((run, row, made))
-    return found
+            found = find(core, Spot(run.run_id, row.lane, row.lane, row.checkpoint_id))
+            yield None if found is None else tuple_of(serde, found)
+
+
+def _text(what: str, value: object) -> str | None:
+    return None if value is None else check_id(what, str(value))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
@@ -21,7 +21,6 @@ from holdfast.errors import InvalidInput
 from holdfast.ids import check_id
 from holdfast.limits import STEP_MAX
 from holdfast.model.commit import Commit, Committed, NewAttachment, NewCheckpoint
-from holdfast.model.rows import ChunkRow
 from holdfast.model.status import WAITING
 from holdfast.state.encoder import encode
 from holdfast.verbs.core import Place
@@ -52,7 +51,8 @@ def put(
     core = place.core
     while True:
         known = place.known(spot.thread_id)
-        encoded = encode(record, known.memos.get(spot.lane), known.hashes, FINE) if known else encode(record, None, split_min=FINE)
+        memo, hashes = (known.memos.get(spot.lane), known.hashes) if known else (None, frozenset())
+        encoded = encode(record, memo, hashes, FINE)
         new = NewCheckpoint(
             checkpoint_id, encoded.root, spot.lane, spot.checkpoint_id or "",
             step + 1 if type(step) is int and -1 <= step < STEP_MAX else None, metadata=described, replace=True,
@@ -97,19 +97,27 @@ def put_writes(
     spot = spot_of(config)
     if spot.checkpoint_id is None:
         raise InvalidInput("writes belong to a checkpoint; the config has no checkpoint_id")
-    found = writes_of(serde, writes, task_id, task_path)
-    while found:
+    yield from attach(place, spot, writes_of(serde, writes, task_id, task_path))
+
+
+def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]]) -> Plan[None]:
+    """Keep values beside a checkpoint, in one commit. Each says whether it takes the place of one that is there."""
+    assert spot.checkpoint_id is not None
+    while values:
         known = place.known(spot.thread_id)
         hashes = known.hashes if known else frozenset()
         new: list[NewAttachment] = []
         chunks: dict[bytes, bytes] = {}
         linked = False
-        for key, (replaces, value) in found.items():
+        for key, (replaces, value) in values.items():
             encoded = encode(value, None, hashes, FINE)
             new.append(NewAttachment(spot.checkpoint_id, key, encoded.root, spot.lane, replaces, keep=not replaces))
             chunks.update(encoded.chunks)
             linked = linked or encoded.linked
-        commit = _attaching(place, spot, tuple(new), place.core.chunk_rows(chunks), known if linked else None)
+        commit = Commit(
+            spot.thread_id, place.core.ids.token(8), place.guard(known if linked else None), creation(place),
+            WORKFLOW, _status(place), attachments=tuple(new), chunks=place.core.chunk_rows(chunks),
+        )  # fmt: skip
         outcome = yield commit
         if outdated(place, spot.thread_id, outcome, known):
             continue
@@ -117,15 +125,6 @@ def put_writes(
         if done.fresh and chunks:
             place.core.memory.note(done.run, chunks)
         return
-
-
-def _attaching(
-    place: Place, spot: Spot, new: tuple[NewAttachment, ...], chunks: tuple[ChunkRow, ...], known: Any
-) -> Commit:
-    return Commit(
-        spot.thread_id, place.core.ids.token(8), place.guard(known), creation(place), WORKFLOW, _status(place),
-        attachments=new, chunks=chunks,
-    )  # fmt: skip
 
 
 def _status(place: Place) -> str | None:
