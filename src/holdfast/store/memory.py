@@ -23,8 +23,9 @@ from holdfast.model.rows import (
 )
 from holdfast.model.status import READY
 from holdfast.store.decide import Decision, decide, is_live
+from holdfast.store.finding import found_in
 from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
-from holdfast.store.port import Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
+from holdfast.store.port import CheckpointQuery, Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
 from holdfast.store.pruning import ChooseEntries
 from holdfast.store.seal import check_run, next_epoch
 from holdfast.store.tags import read_metadata, tag
@@ -190,6 +191,13 @@ class MemoryStore(StorePort):
             rows = self.at(run).checkpoints
             return [rows[number] for number in sorted(rows) if number > after][: _all(limit)]
 
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        with self._open():
+            if query.run_id is None:
+                return found_in(self._runs.values(), query)
+            found = self._ids.get(query.run_id)
+            return found_in([found], query) if found else []
+
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         with self._open():
             return [entry for entry in self.at(run).entries if entry.position > after][: _all(limit)]
@@ -217,6 +225,11 @@ class MemoryStore(StorePort):
             return [
                 row for _, row in found if lane in (None, row.lane) and checkpoint_id in (None, row.checkpoint_id)
             ]  # fmt: skip
+
+    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
+        with self._open():
+            wanted = set(places)
+            return [row for key, row in sorted(self.at(run).attachments.items()) if key[:2] in wanted]
 
     def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
         with self._open():

@@ -56,6 +56,25 @@ class RunQuery(NamedTuple):
     limit: int = 50
 
 
+class CheckpointQuery(NamedTuple):
+    """Which checkpoints: newest first."""
+
+    run_id: str | None = None
+    """None: of all runs."""
+    workflow: str | None = None
+    lane: str | None = None
+    """None: of all lanes."""
+    checkpoint_id: str | None = None
+    tags: tuple[tuple[str, bytes], ...] = ()
+    """Metadata of the checkpoint: key and encoded value. All must be there, compared exactly."""
+    before: tuple[int, int] | None = None
+    """Only those that come behind this place: (0, number) in one run, (created_us, run << 32 | number) in all."""
+    before_id: str | None = None
+    """Only ids that sort before this one, byte by byte."""
+    limit: int = 100
+    """-1 means all."""
+
+
 class Seen(NamedTuple):
     """How much of a run somebody has looked at."""
 
@@ -163,6 +182,13 @@ class StorePort(ABC):
         """Checkpoints numbered above `after`, oldest first; a limit of -1 means all."""
 
     @abstractmethod
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        """Checkpoints with their runs, as stored, newest first: by number in one run, by date and number in all.
+
+        The search of one run reads no other; a search of all runs may read through all checkpoints.
+        """
+
+    @abstractmethod
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         """Journal entries behind position `after`, in order; a limit of -1 means all."""
 
@@ -185,6 +211,10 @@ class StorePort(ABC):
     @abstractmethod
     def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
         """Attachments by key; of one checkpoint, or with None all there are."""
+
+    @abstractmethod
+    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
+        """The attachments of several checkpoints, given as lane and id, ordered by lane, checkpoint and key."""
 
     @abstractmethod
     def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:

@@ -28,6 +28,25 @@ def read_metadata(data: bytes) -> dict[str, bytes]:
     return _decode(data) if data else {}
 
 
+def tag_needle(key: str, value: bytes) -> bytes:
+    """The bytes that all metadata with this key and encoded value has; other metadata may have them inside a value."""
+    return _encode(key) + _encode(value)
+
+
+def has_tags(data: bytes, tags: Iterable[tuple[str, bytes]]) -> bool:
+    """Whether the metadata has all these keys with these encoded values. What cannot be read has none."""
+    wanted = dict(tags)
+    if not wanted:
+        return True
+    if not all(tag_needle(key, value) in data for key, value in wanted.items()):
+        return False
+    try:
+        values = read_metadata(data)
+    except msgspec.MsgspecError:
+        return False
+    return all(values.get(key) == value for key, value in wanted.items())
+
+
 def tag(key: str, value: bytes) -> tuple[str, bytes]:
     """What is kept of one key and value. 0xC1 opens no MessagePack value, so a hash is never taken for one."""
     return key, value if len(value) <= _LONG else b"\xc1" + blake3(value).digest()

@@ -6,6 +6,7 @@ from holdfast.testing.contract.attaching import AttachingContract
 from holdfast.testing.contract.claiming import ClaimingContract
 from holdfast.testing.contract.committing import CommittingContract
 from holdfast.testing.contract.descending import DescendingContract
+from holdfast.testing.contract.finding import FindingContract
 from holdfast.testing.contract.guarding import GuardingContract
 from holdfast.testing.contract.inbox import InboxContract
 from holdfast.testing.contract.keeping import KeepingContract
@@ -33,6 +34,7 @@ class StoreContract(
     InboxContract,
     LedgerContract,
     AttachingContract,
+    FindingContract,
     GuardingContract,
     CommittingContract,
 ):
