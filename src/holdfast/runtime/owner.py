@@ -17,7 +17,7 @@ _MANY: Final = 1_000
 
 
 class Owner:
-    """The name under which this process claims runs. Local stores can tell whether the process behind it still lives."""
+    """The name under which this process claims runs. Local stores can tell whether the process still lives."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import DeltaChannelHistory, SerializerProtocol
+from langgraph.checkpoint.base import DeltaChannelHistory
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.reading import PAGE, Found, Reader
 from holdfast.adapters.langgraph.record import FOLD, Stored, loaded, sorted_writes
@@ -69,7 +70,8 @@ def walk(core: Core, spot: Spot, channels: Iterable[str]) -> dict[str, Line]:
 def _take(found: Found, lines: dict[str, Line], open_: set[str]) -> None:
     for write in reversed(sorted_writes(found.attached)):
         if write.channel in open_:
-            lines[write.channel].writes.append({"i": write.task_id, "t": write.value["t"], "d": write.value["d"]})
+            value = {key: part for key, part in write.value.items() if key != "c"}
+            lines[write.channel].writes.append({"i": write.task_id, **value})
     for channel in [channel for channel in open_ if channel in found.record["values"]]:
         lines[channel].seed.append(found.record["values"][channel])
         open_.discard(channel)

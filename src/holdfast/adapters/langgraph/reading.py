@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple, SerializerProtocol
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.recent import Parent, Recent
 from holdfast.adapters.langgraph.record import checked_record, checkpoint_of, metadata_of, sorted_writes
@@ -60,7 +61,8 @@ class Reader:
             self.attachments_of([row])
         place = checkpoint_place(self.run.run_id, checked_checkpoint(self.run, row))
         record = checked_record(self._decoded(row.root, place), place)
-        return Found(self.run, row, record, {beside.key: self._value(beside) for beside in self._attached[where]})
+        beside = sorted(self._attached[where], key=lambda found: found.number)
+        return Found(self.run, row, record, {found.key: self._value(found) for found in beside})
 
     def _value(self, row: AttachmentRow) -> Any:
         place = f"attachment {row.key!r} of checkpoint {row.checkpoint_id!r} in thread {self.run.run_id!r}"
@@ -137,7 +139,7 @@ class Listing:
     def __init__(
         self,
         config: RunnableConfig | None,
-        filter: dict[str, Any] | None,
+        wanted: dict[str, Any] | None,
         before: RunnableConfig | None,
         limit: int | None,
     ) -> None:
@@ -151,7 +153,7 @@ class Listing:
             WORKFLOW,
             None if namespace is None else lane_of(namespace),
             _text("checkpoint_id", asked.get("checkpoint_id")),
-            metadata_pairs(filter) if filter else (),
+            metadata_pairs(wanted) if wanted else (),
             limit=PAGE if self._thread_id is not None else PAGE_OF_ALL,
         )
         self._before = ((before or {}).get("configurable") or {}) if before else {}

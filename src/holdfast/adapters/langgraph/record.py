@@ -4,8 +4,12 @@
                "values": {channel: value},
                "ns": the namespace, if the lane is named otherwise,
                "more": value of what else the checkpoint had}
-    value  := {"t": the serde's name of the format, "d": its bytes in pieces (see cutting.py)}
-    write  := value with "c": channel and "p": task path, attached as "w" idx ":" task id
+    value  := {"t": the serde's name of the format, if it is not "msgpack", "d": its bytes in pieces (see cutting.py)}
+    writes := {"p": task path, idx: value with "c": channel, …}
+
+Writes are attached to their checkpoint. Those that LangGraph numbers from 0 on lie together as "w" count ":" task id,
+one attachment for each call; if a task's writes are put again, of each number the first counts. Special ones (errors,
+interrupts, …) lie alone, as "s" number ":" task id, and the last counts.
 
 Metadata lies beside the record, where it can be searched. What of it no store can keep as it is (an object, say) goes
 through the serde, under one key of ours.
@@ -21,9 +25,9 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     PendingWrite,
-    SerializerProtocol,
     writes_sort_key,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.cutting import Piece, cut, joined
 from holdfast.adapters.langgraph.serde import StrictSerializer
@@ -38,13 +42,15 @@ Stored = dict[str, Any]
 VERSION: Final = 1
 FOLD: Final = "delta"
 """The attachment that stands for ancestors which were removed; see delta.py."""
-_WRITE: Final = "w"
+_TOGETHER: Final = "w"
+_SPECIAL: Final = "s"
+_USUAL: Final = "msgpack"
 _SERIALISED: Final = "holdfast.serialised"
 _OWN: Final = frozenset({"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"})
 
 
 class Write(NamedTuple):
-    """A write of a task, as it is attached to a checkpoint."""
+    """A write of a task."""
 
     task_path: str
     task_id: str
@@ -60,18 +66,18 @@ class Write(NamedTuple):
 def stored(serde: SerializerProtocol, value: object, before: Stored | None = None) -> Stored:
     """A value as it is stored. `before` is what was stored in its place: the parts they share were checked then."""
     kind, body = serde.dumps_typed(value)
-    if kind != "msgpack":
+    if kind != _USUAL:
         return {"t": kind, "d": bytes(body)}
     piece = cut(body)
     if isinstance(serde, StrictSerializer):
         for part in _new_parts(piece, before["d"] if before else None):
             serde.check(part)
-    return {"t": kind, "d": piece}
+    return {"d": piece}
 
 
 def loaded(serde: SerializerProtocol, value: Stored) -> Any:
     """The value that was stored."""
-    return serde.loads_typed((value["t"], joined(value["d"])))
+    return serde.loads_typed((value.get("t", _USUAL), joined(value["d"])))
 
 
 def _new_parts(piece: Piece, before: Piece | None) -> Iterable[bytes]:
@@ -134,30 +140,35 @@ def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, record: Mapping
     return cast(Checkpoint, checkpoint)
 
 
-def write_key(task_id: str, idx: int) -> str:
-    """The name under which a write is attached."""
-    return check_id("task_id", f"{_WRITE}{idx}:{task_id}")
-
-
 def writes_of(
     serde: SerializerProtocol, writes: Iterable[tuple[str, Any]], task_id: str, task_path: str
 ) -> dict[str, tuple[bool, dict[str, Any]]]:
     """The attachments for a task's writes, by name, each with whether it takes the place of an older one."""
     found: dict[str, tuple[bool, dict[str, Any]]] = {}
+    together: dict[str, Any] = {"p": task_path}
     for position, (channel, value) in enumerate(writes):
         idx = WRITES_IDX_MAP.get(channel, position)
-        found[write_key(task_id, idx)] = (idx < 0, {"c": channel, "p": task_path, **stored(serde, value)})
+        entry = {"c": channel, **stored(serde, value)}
+        if idx < 0:
+            found[check_id("task_id", f"{_SPECIAL}{-idx}:{task_id}")] = (True, {"p": task_path, str(idx): entry})
+        else:
+            together[str(idx)] = entry
+    if len(together) > 1:
+        found[check_id("task_id", f"{_TOGETHER}{len(together) - 1}:{task_id}")] = (False, together)
     return found
 
 
 def sorted_writes(attached: Mapping[str, Any]) -> list[Write]:
-    """The writes among a checkpoint's attachments, in the order in which LangGraph applies them."""
-    found = []
+    """The writes among a checkpoint's attachments, which are in the order of their arrival, as LangGraph applies them."""
+    found: dict[tuple[str, str], Write] = {}
     for key, value in attached.items():
-        idx, colon, task_id = key.removeprefix(_WRITE).partition(":")
-        if key.startswith(_WRITE) and colon:
-            found.append(Write(value["p"], task_id, int(idx), value["c"], value))
-    return sorted(found, key=lambda write: writes_sort_key(write.task_path, write.task_id, write.idx))
+        task_id = key.partition(":")[2]
+        if key[0] not in (_TOGETHER, _SPECIAL) or not task_id:
+            continue
+        for idx, entry in value.items():
+            if idx != "p":
+                found.setdefault((task_id, idx), Write(value["p"], task_id, int(idx), entry["c"], entry))
+    return sorted(found.values(), key=lambda write: writes_sort_key(write.task_path, write.task_id, write.idx))
 
 
 def metadata_body(serde: SerializerProtocol, metadata: Mapping[str, Any]) -> bytes:

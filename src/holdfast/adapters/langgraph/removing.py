@@ -115,7 +115,7 @@ class _Cut:
         self._parents = {(row.lane, row.checkpoint_id) for row in rows if row.number in gone}
         self.overtaken = False
 
-    def choose(self, rows: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:
+    def choose(self, rows: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:  # noqa: ARG002
         new = [row for row in rows if row.number not in self._seen]
         self.overtaken = any((row.lane, row.parent_id) in self._parents for row in new)
         return [] if self.overtaken else [row.number for row in rows if row.number in self._gone]

@@ -15,8 +15,8 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    SerializerProtocol,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph import delta, reading, removing, retention, writing
 from holdfast.adapters.langgraph.claims import ThreadClaim, place_for
@@ -69,7 +69,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
@@ -132,7 +132,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
@@ -223,7 +223,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         plan = retention.retain(self._place, last, newer_than, idle, thread_ids, dry_run=dry_run)
         return await self._waiter.run(plan)
 
-    def get_next_version(self, current: Any, channel: None) -> Any:
+    def get_next_version(self, current: Any, channel: None) -> Any:  # noqa: ARG002
         """Versions are whole numbers; threads that came from LangGraph's own savers keep their kind, which is text."""
         if isinstance(current, str):
             number = int(current.partition(".")[0]) + 1

@@ -136,7 +136,7 @@ def _name(code: int, inside: list[Any]) -> tuple[str, ...]:
 
 
 def _made(make: Callable[..., Any], code: int, argument: Any) -> Any:
-    if code == _PYDANTIC_V2 or code == _PYDANTIC_V1:
+    if code in (_PYDANTIC_V2, _PYDANTIC_V1):
         try:
             return make(**argument)
         except Exception:  # as LangGraph does: what its own model refuses today was valid once
@@ -152,6 +152,5 @@ def _made(make: Callable[..., Any], code: int, argument: Any) -> Any:
 
 
 def _array(dtype: str, shape: list[int], order: Any, body: bytes) -> Any:
-    import numpy
-
+    numpy = import_module("numpy")  # whoever stored an array has it
     return numpy.frombuffer(body, dtype=numpy.dtype(dtype)).reshape(shape, order=order)

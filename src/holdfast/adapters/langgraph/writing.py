@@ -10,9 +10,9 @@ from langgraph.checkpoint.base import (
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
-    SerializerProtocol,
     get_checkpoint_metadata,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.recent import Parent, Recent
 from holdfast.adapters.langgraph.record import Stored, metadata_body, record_of, stored, writes_of
@@ -105,7 +105,7 @@ def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]]) -> 
     assert spot.checkpoint_id is not None
     while values:
         known = place.known(spot.thread_id)
-        hashes = known.hashes if known else frozenset()
+        hashes: set[bytes] | frozenset[bytes] = known.hashes if known else frozenset()
         new: list[NewAttachment] = []
         chunks: dict[bytes, bytes] = {}
         linked = False
