@@ -130,7 +130,7 @@ class MemoryStore(StorePort):
                 return None
             numbers = choose([run.checkpoints[n] for n in sorted(run.checkpoints)], list(run.effects.values()))
             gone = [run.checkpoints[number] for number in numbers]
-            run.apply(Change(run.row, pruned=[row.number for row in gone]))
+            run.apply(run.without_checkpoints(gone))
             return gone
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:

@@ -134,7 +134,9 @@ class StorePort(ABC):
         """Remove the checkpoints that `choose` picks, with their attachments; None if the run is not there.
 
         `choose` sees all checkpoints (oldest first) and all effects as of this very change, so nothing that became
-        worth keeping in the meantime is removed.
+        worth keeping in the meantime is removed. A lane that loses its newest checkpoint goes back, in this change, to
+        the newest that remains on it, or to none; then the run's row has another commit id, and its `serial` stays.
+        Works while somebody holds the run. `holdfast.store.heads` says where heads go.
         """
 
     @abstractmethod

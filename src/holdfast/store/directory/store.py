@@ -204,8 +204,11 @@ class DirectoryStore(DirectoryReads):
             if gone:
                 family = self._tree.family(folded.row.family)
                 assert family is not None
+                change, head = folded.without_checkpoints(gone), folded.row.head
                 with self._changing(family):
-                    file.append(Change(folded.row, pruned=[row.number for row in gone]), self._renderer)
+                    file.append(change, self._renderer)
+                if change.run.head != head:
+                    self._show(family, file)
                 self._compact(family, file)
             return gone
 

@@ -93,7 +93,8 @@ class PostgresStore(PostgresReads):
         return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
 
     def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
-        return self._change(lambda writer, before: keeping.prune(writer, run_id, choose, before))
+        done = self._change(lambda writer, before: keeping.prune(writer, run_id, choose, before))
+        return done.rows if done is not None else None
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
         done = self._change(lambda writer, before: keeping.prune_entries(writer, run_id, choose, before))

@@ -153,6 +153,9 @@ ON CONFLICT (run, lane) DO UPDATE SET head = excluded.head, head_id = excluded.h
 -- name: lane
 SELECT lane, head, head_id, step FROM lanes WHERE run = ? AND lane = ?;
 
+-- name: delete_lane
+DELETE FROM lanes WHERE run = ? AND lane = ?;
+
 -- name: delete_lanes
 DELETE FROM lanes WHERE run = ?;
 

@@ -24,6 +24,7 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
 from holdfast.store.decide import is_live
+from holdfast.store.heads import heads_after
 from holdfast.store.owners import Owners
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.pruning import ChooseEntries, last_of, planned_pruning
@@ -160,6 +161,11 @@ class SqliteStore(SqliteReads):
             for c in gone:
                 execute(sql["delete_checkpoint"], (key_of(row.run, c.number),))
                 execute(sql["delete_attachments_of_checkpoint"], (row.run, c.lane, c.checkpoint_id))
+            moved = heads_after(row, rows.values(), gone)
+            if moved is not None:
+                writer.update_run(row, moved.run)
+                writer.set_lanes(row.run, moved.lanes)
+                writer.forget()
             return gone
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:

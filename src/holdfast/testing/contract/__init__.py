@@ -17,6 +17,7 @@ from holdfast.testing.contract.loading import LoadingContract
 from holdfast.testing.contract.moving import MovingContract
 from holdfast.testing.contract.pruning import PruningContract
 from holdfast.testing.contract.recording import RecordingContract
+from holdfast.testing.contract.retreating import RetreatingContract
 from holdfast.testing.contract.saving import SavingContract
 
 
@@ -35,6 +36,7 @@ class StoreContract(
     LedgerContract,
     AttachingContract,
     FindingContract,
+    RetreatingContract,
     GuardingContract,
     CommittingContract,
 ):

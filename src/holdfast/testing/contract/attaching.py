@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.errors import AttachmentConflict, ClaimLost, InvalidId, InvalidInput, Unstorable
 from holdfast.model.commit import ATTACHMENT_TAKEN, Guard, NewAttachment, NewRun
+from holdfast.model.views import Keep
 from holdfast.testing.contract.base import PortContractBase, raises
 
 ONE, TWO, THREE = b"\x01\x01", b"\x01\x02", b"\x01\x03"
@@ -114,12 +115,16 @@ class AttachingContract(PortContractBase):
         assert self.store.attachments("run", "c") == {"a": self.conversation(20), "more": 3, "new": 1}
         assert self.store.verify().problems == []
 
-    def test_values_that_are_kept_and_remembered_are_whole_after_a_sweep(self) -> None:
+    def test_a_value_that_was_not_taken_and_swept_away_is_written_again(self) -> None:
+        late = self.conversation(40, changed=30)
         self.store.attach_all("run", "c", {"a": self.conversation(20)})
-        self.store.attach_all("run", "c", {"a": self.conversation(25), "b": self.conversation(25)}, existing="keep")
-        self.store.attach_all("run", "d", {"a": self.conversation(25)})
-        assert self.store.attachments("run", "c") == {"a": self.conversation(20), "b": self.conversation(25)}
-        assert self.store.attachments("run", "d") == {"a": self.conversation(25)}
+        self.store.attach_all("run", "c", {"a": late, "b": 1}, existing="keep")
+        self.store.prune("run", Keep(last=1))
+        assert self.store.verify().unused_chunks == 0
+        self.store.attach_all("run", "c", {"a": late}, existing="keep")
+        self.store.attach_all("run", "d", {"a": late, "b": late}, existing="keep")
+        assert self.store.attachments("run", "c") == {"a": self.conversation(20), "b": 1}
+        assert self.store.attachments("run", "d") == {"a": late, "b": late}
         assert self.store.verify().problems == []
 
     def test_wrong_values_are_refused_before_anything_is_written(self) -> None:
