@@ -5,9 +5,9 @@ would be written anew at every step. Here it is taken apart along its own struct
 array becomes a list of its items' bytes, a long map a dict of them. The store then writes only the items that are new.
 Joining the pieces gives the very same bytes, which is checked at every cut; what cannot be joined so stays whole.
 
-    piece := bytes                  a value as it is
-           | {"a": [piece, …]}      an array
-           | {"m": {key: piece}}    a map whose keys are text
+    piece := bytes                     a value as it is
+           | [piece, …]                an array
+           | {"m": {key: piece, …}}    a map whose keys are text
            | {"x": code, "d": piece}   an extension, by what lies in it
 """
 
@@ -17,12 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
-Piece = bytes | dict[str, Any]
+Piece = bytes | list[Any] | dict[str, Any]
 
 CUT_MIN: Final = 512
 """A container up to this size stays whole."""
 EXT_CUT_MIN: Final = 8 * 1024
 """Likewise an extension: a message stays whole, a snapshot of a conversation does not."""
+ITEM_MIN: Final = 64
+"""An array whose items are smaller than this on average stays whole: a vector is one thing."""
 DEPTH_MAX: Final = 32
 
 _array = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -56,7 +58,10 @@ def _cut(data: bytes, depth: int) -> Piece:
         return data
     mark = data[0]
     if mark & 0xF0 == 0x90 or mark in (0xDC, 0xDD):
-        return {"a": [_cut(bytes(item), depth + 1) for item in _array(data)]}
+        items = _array(data)
+        if len(items) * ITEM_MIN > len(data):
+            return data
+        return [_cut(bytes(item), depth + 1) for item in items]
     if mark & 0xF0 == 0x80 or mark in (0xDE, 0xDF):
         return {"m": {key: _cut(bytes(item), depth + 1) for key, item in _map(data).items()}}
     if mark in (0xC8, 0xC9) and len(data) > EXT_CUT_MIN:
@@ -68,10 +73,9 @@ def _cut(data: bytes, depth: int) -> Piece:
 def _join(piece: Piece, parts: list[bytes]) -> None:
     if isinstance(piece, bytes):
         parts.append(piece)
-    elif "a" in piece:
-        items = piece["a"]
-        parts.append(_header(len(items), 0x90, 0xDC))
-        for item in items:
+    elif isinstance(piece, list):
+        parts.append(_header(len(piece), 0x90, 0xDC))
+        for item in piece:
             if type(item) is bytes:
                 parts.append(item)
             else:

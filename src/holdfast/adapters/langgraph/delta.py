@@ -6,7 +6,7 @@ in pages. And when ancestors are removed, what they contributed is kept: a *fold
 parent went, says what the walk would have found. So nothing is read back as empty because it was pruned: a parent that
 is missing without a fold is an error.
 
-    fold := {channel: {"writes": [{"i": task id, "t", "d"}, …], "seed": value}}     both as in record.py
+    fold := {channel: {"writes": [[task id, value], …], "seed": value}}     values as in record.py
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from holdfast.verbs.core import Core
 class Line(NamedTuple):
     """What ancestors contributed to one channel; writes newest first, as the walk meets them."""
 
-    writes: list[Stored]
+    writes: list[list[Any]]
+    """Task ids and values."""
     seed: list[Stored]
     """None or one."""
 
@@ -44,7 +45,7 @@ def history(
     lines = walk(core, spot_of(config), channels)
     found: dict[str, DeltaChannelHistory] = {}
     for channel, line in lines.items():
-        writes = [(write["i"], channel, loaded(serde, write)) for write in reversed(line.writes)]
+        writes = [(write[0], channel, loaded(serde, write[1])) for write in reversed(line.writes)]
         found[channel] = {"writes": writes}
         if line.seed:
             found[channel]["seed"] = loaded(serde, line.seed[0])
@@ -70,8 +71,7 @@ def walk(core: Core, spot: Spot, channels: Iterable[str]) -> dict[str, Line]:
 def _take(found: Found, lines: dict[str, Line], open_: set[str]) -> None:
     for write in reversed(sorted_writes(found.attached)):
         if write.channel in open_:
-            value = {key: part for key, part in write.value.items() if key != "c"}
-            lines[write.channel].writes.append({"i": write.task_id, **value})
+            lines[write.channel].writes.append([write.task_id, write.value])
     for channel in [channel for channel in open_ if channel in found.record["values"]]:
         lines[channel].seed.append(found.record["values"][channel])
         open_.discard(channel)

@@ -9,8 +9,17 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.adapters.langgraph.recent import Parent, Recent
-from holdfast.adapters.langgraph.record import checked_record, checkpoint_of, metadata_of, sorted_writes
+from holdfast.adapters.langgraph.recent import Kept, Recent
+from holdfast.adapters.langgraph.record import (
+    Frame,
+    checked_record,
+    checkpoint_of,
+    loaded,
+    metadata_of,
+    read_frame,
+    sorted_writes,
+)
+from holdfast.adapters.langgraph.thawing import Patterns, thawed
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, config_of, lane_of, spot_of, thread_row
 from holdfast.errors import DamagedData, InvalidInput
 from holdfast.ids import check_id
@@ -35,7 +44,10 @@ class Found(NamedTuple):
     run: RunRow
     row: CheckpointRow
     record: dict[str, Any]
+    frame: Frame
     attached: dict[str, Any]
+    size: int
+    """Of the record, in bytes, about."""
 
 
 class Reader:
@@ -45,6 +57,7 @@ class Reader:
         self.core = core
         self.run = thread_row(check_run(run))
         self._chunks: dict[bytes, bytes] = {}
+        self._size = 0
         self._attached: dict[tuple[str, str], list[AttachmentRow]] = {}
 
     def attachments_of(self, rows: Iterable[CheckpointRow]) -> None:
@@ -54,15 +67,22 @@ class Reader:
         for found in self.core.port.attachments_of(self.run.run, places) if places else ():
             self._attached[found.lane, found.checkpoint_id].append(found)
 
-    def found(self, row: CheckpointRow) -> Found:
-        """The checkpoint with its record and what lies beside it, all of it checked."""
+    def found(self, row: CheckpointRow, kept: Kept | None = None) -> Found:
+        """The checkpoint with its record and what lies beside it, all of it checked.
+
+        If its root is that of the `kept` one, so is the record, and need not be fetched.
+        """
         where = (row.lane, row.checkpoint_id)
         if where not in self._attached:
             self.attachments_of([row])
         place = checkpoint_place(self.run.run_id, checked_checkpoint(self.run, row))
-        record = checked_record(self._decoded(row.root, place), place)
+        if kept is not None and kept.root == row.root:
+            record, size = kept.record, kept.size
+        else:
+            record, size = checked_record(self._decoded(row.root, place), place), self._size
         beside = sorted(self._attached[where], key=lambda found: found.number)
-        return Found(self.run, row, record, {found.key: self._value(found) for found in beside})
+        attached = {found.key: self._value(found) for found in beside}
+        return Found(self.run, row, record, read_frame(record["frame"], place), attached, size)
 
     def _value(self, row: AttachmentRow) -> Any:
         place = f"attachment {row.key!r} of checkpoint {row.checkpoint_id!r} in thread {self.run.run_id!r}"
@@ -71,8 +91,10 @@ class Reader:
 
     def _decoded(self, root: bytes, place: str) -> Any:
         value, hashes = decode(root, self._fetch, place)
+        self._size = len(root)
         if hashes:
             self.core.memory.note(self.run, hashes)
+            self._size += sum(len(self._chunks[name]) for name in hashes)
         return value
 
     def _fetch(self, hashes: list[bytes]) -> Mapping[bytes, bytes]:
@@ -85,15 +107,24 @@ class Reader:
 def get_tuple(core: Core, serde: SerializerProtocol, recent: Recent, config: RunnableConfig) -> CheckpointTuple | None:
     """The checkpoint a config names, or the newest of its namespace."""
     spot = spot_of(config)
-    found = find(core, spot)
+    kept = recent.get(spot.thread_id, spot.lane)
+    found = find(core, spot, kept)
     if found is None:
         return None
-    record = found.record
-    recent.note(spot.thread_id, spot.lane, Parent(found.row.checkpoint_id, record["versions"], record["values"]))
-    return tuple_of(serde, found)
+    values: dict[str, Any] = {}
+    patterns: dict[str, Patterns] = {}
+    for channel, value in found.record["values"].items():
+        values[channel], made = thawed(serde, value, kept.patterns.get(channel) if kept else None)
+        if made is not None:
+            patterns[channel] = made
+    row, versions = found.row, dict(found.frame.versions)
+    recent.note(
+        spot.thread_id, spot.lane, Kept(row.checkpoint_id, row.root, versions, found.record, found.size, patterns)
+    )
+    return tuple_of(serde, found, values)
 
 
-def find(core: Core, spot: Spot) -> Found | None:
+def find(core: Core, spot: Spot, kept: Kept | None = None) -> Found | None:
     """The checkpoint, checked. One that is removed while it is read is not taken for a damaged one."""
     select = Select(spot.lane, spot.checkpoint_id)
     for _ in range(_RACES_MAX):
@@ -101,7 +132,7 @@ def find(core: Core, spot: Spot) -> Found | None:
         if pair is None:
             return None
         try:
-            return Reader(core, pair[0]).found(pair[1])
+            return Reader(core, pair[0]).found(pair[1], kept)
         except DamagedData:
             if _row(core, spot.thread_id, select) == pair:
                 raise
@@ -120,13 +151,15 @@ def _row(core: Core, thread_id: str, select: Select) -> tuple[RunRow, Checkpoint
     return None
 
 
-def tuple_of(serde: SerializerProtocol, found: Found) -> CheckpointTuple:
-    """As LangGraph wants it."""
-    run, row, record, attached = found
+def tuple_of(serde: SerializerProtocol, found: Found, values: dict[str, Any] | None = None) -> CheckpointTuple:
+    """As LangGraph wants it; `values` are the channels' values, if they were made already."""
+    run, row, record, frame, attached, _ = found
     namespace = record.get("ns", row.lane)
+    if values is None:
+        values = {channel: loaded(serde, value) for channel, value in record["values"].items()}
     return CheckpointTuple(
         config_of(run.run_id, namespace, row.checkpoint_id),
-        checkpoint_of(serde, row.checkpoint_id, record),
+        checkpoint_of(serde, row.checkpoint_id, frame, values),
         metadata_of(serde, row.metadata, checkpoint_place(run.run_id, row)),
         config_of(run.run_id, namespace, row.parent_id) if row.parent_id else None,
         [write.pending(serde) for write in sorted_writes(attached)],

@@ -1,7 +1,8 @@
-"""What the checkpoints read or written last were made of, so that unchanged channels are not serialised again.
+"""What the checkpoints read or written last were made of.
 
-Only a hint within LangGraph's own contract: a channel whose version did not change since the parent checkpoint has the
-parent's value.
+Their channels need not be serialised again as long as they do not change, and their messages not be made anew. Only a
+hint, and within LangGraph's own contract: a channel whose version did not change since the parent checkpoint has the
+parent's value. Whether a checkpoint still is what it was is told by its root, which vouches for all its bytes.
 """
 
 from __future__ import annotations
@@ -12,23 +13,33 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.adapters.langgraph.record import Stored
+from holdfast.adapters.langgraph.thawing import Patterns
 from holdfast.forking import watch
+from holdfast.limits import MIB
 
-_KEPT_MAX: Final = 64
-"""How many threads' newest checkpoints are kept in mind."""
+BYTES_MAX: Final = 32 * MIB
+"""How much is kept in mind, measured as it is stored; in memory it is several times as much."""
 
 
-class Parent(NamedTuple):
-    """A checkpoint: its id, its channels' versions, and their values as stored."""
+class Kept(NamedTuple):
+    """A checkpoint that was read or written."""
 
     checkpoint_id: str
+    root: bytes
     versions: Mapping[str, Any]
-    values: Mapping[str, Stored]
+    record: dict[str, Any]
+    size: int
+    patterns: Mapping[str, Patterns]
+    """By channel; not necessarily of this checkpoint, for what they are worth is seen by comparing."""
 
-    def unchanged(self, channel: str, version: Any) -> Stored | None:
-        """The channel's value, if it is of this version here."""
-        value = self.values.get(channel)
-        return value if value is not None and self.versions.get(channel) == version else None
+    def has(self, channel: str, version: Any) -> bool:
+        """Whether the channel has a value here, of this version."""
+        return channel in self.record["values"] and self.versions.get(channel) == version
+
+    def value(self, channel: str) -> Stored:
+        """The channel's value as stored; nothing if there is none."""
+        found: Stored = self.record["values"].get(channel)
+        return found
 
 
 class Recent:
@@ -40,23 +51,28 @@ class Recent:
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], Parent] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()
+        self._size = 0
 
-    def note(self, thread_id: str, lane: str, parent: Parent) -> None:
+    def note(self, thread_id: str, lane: str, kept: Kept) -> None:
         """Keep this in mind."""
         with self._lock:
-            self._kept[thread_id, lane] = parent
-            self._kept.move_to_end((thread_id, lane))
-            while len(self._kept) > _KEPT_MAX:
-                self._kept.popitem(last=False)
+            self._drop((thread_id, lane))
+            self._kept[thread_id, lane] = kept
+            self._size += kept.size
+            while self._size > BYTES_MAX:
+                self._drop(next(iter(self._kept)))
 
-    def get(self, thread_id: str, lane: str, checkpoint_id: str | None) -> Parent | None:
-        """That checkpoint, if it is in mind."""
-        found = self._kept.get((thread_id, lane))
-        return found if found is not None and found.checkpoint_id == checkpoint_id else None
+    def get(self, thread_id: str, lane: str) -> Kept | None:
+        """The checkpoint of this lane that is in mind."""
+        return self._kept.get((thread_id, lane))
 
     def forget(self, thread_id: str) -> None:
         """The thread was deleted."""
         with self._lock:
             for key in [key for key in self._kept if key[0] == thread_id]:
-                del self._kept[key]
+                self._drop(key)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        kept = self._kept.pop(key, None)
+        self._size -= kept.size if kept else 0

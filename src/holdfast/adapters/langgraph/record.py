@@ -1,11 +1,12 @@
 """Checkpoints as records: what is stored of a LangGraph checkpoint, and back.
 
-    record := {"langgraph": 1, "v", "ts", "versions", "seen", "updated",
-               "values": {channel: value},
-               "ns": the namespace, if the lane is named otherwise,
-               "more": value of what else the checkpoint had}
-    value  := {"t": the serde's name of the format, if it is not "msgpack", "d": its bytes in pieces (see cutting.py)}
-    writes := {"p": task path, idx: value with "c": channel, …}
+    record := {"langgraph": 1, "frame": bytes, "values": {channel: value, …}, "ns": namespace}
+    frame  := deflated MessagePack of [v, ts, channel versions, versions seen, updated channels, all else]
+    value  := nothing | piece (see cutting.py) | {"t": the serde's name of another format, "d": its bytes}
+    writes := {"w": [task path, [idx, channel], …], idx: value, …}
+
+"ns" is there if the lane is not named like the namespace. The frame is small, says much the same at every checkpoint,
+and interests nobody in between, so it is kept short: a third of a checkpoint without it.
 
 Writes are attached to their checkpoint. Those that LangGraph numbers from 0 on lie together as "w" count ":" task id,
 one attachment for each call; if a task's writes are put again, of each number the first counts. Special ones (errors,
@@ -17,9 +18,11 @@ through the serde, under one key of ours.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
+import ormsgpack
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     Checkpoint,
@@ -31,22 +34,43 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.cutting import Piece, cut, joined
 from holdfast.adapters.langgraph.serde import StrictSerializer
-from holdfast.errors import DamagedData, InvalidInput, Unstorable, UnsupportedFormat
+from holdfast.errors import DamagedData, Unstorable, UnsupportedFormat
 from holdfast.ids import check_id
+from holdfast.limits import MIB
 from holdfast.store.tags import write_metadata
 from holdfast.verbs.values import metadata_dict, metadata_pairs
 
-Stored = dict[str, Any]
+Stored = None | bytes | list[Any] | dict[str, Any]
 """A value as it is stored."""
 
 VERSION: Final = 1
 FOLD: Final = "delta"
 """The attachment that stands for ancestors which were removed; see delta.py."""
+USUAL: Final = "msgpack"
+"""The format of nearly all values."""
 _TOGETHER: Final = "w"
 _SPECIAL: Final = "s"
-_USUAL: Final = "msgpack"
 _SERIALISED: Final = "holdfast.serialised"
 _OWN: Final = frozenset({"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"})
+_FRAME_MAX: Final = 16 * MIB
+_EXPECTED: Final = (
+    b"__pregel_tasks__error____interrupt____resume__toolstool_node:task|supervisor__root__structured_response"
+    b"\xd9 2026-11-16T00:00:00.000000+00:00\x83\xa9__start__\xa8messages\xaabranch:to:\xa5agent\x83\xa9__input__\x80"
+    b"\xa9__start__\x81\xa9__start__\xa5agent\x81\xaabranch:to:agent\x91\xa8messages"
+)
+"""What frames are likely to say. It is part of the format: without it no frame can be read."""
+
+
+class Frame(NamedTuple):
+    """What a checkpoint says beside its values."""
+
+    v: int
+    ts: str
+    versions: dict[str, Any]
+    seen: dict[str, dict[str, Any]]
+    updated: list[str] | None
+    more: list[Any] | None
+    """Format and bytes of all else, as the serde made them."""
 
 
 class Write(NamedTuple):
@@ -63,55 +87,63 @@ class Write(NamedTuple):
         return (self.task_id, self.channel, loaded(serde, self.value))
 
 
-def stored(serde: SerializerProtocol, value: object, before: Stored | None = None) -> Stored:
+def stored(serde: SerializerProtocol, value: object, before: Stored = None) -> Stored:
     """A value as it is stored. `before` is what was stored in its place: the parts they share were checked then."""
     kind, body = serde.dumps_typed(value)
-    if kind != _USUAL:
-        return {"t": kind, "d": bytes(body)}
-    piece = cut(body)
-    if isinstance(serde, StrictSerializer):
-        for part in _new_parts(piece, before["d"] if before else None):
-            serde.check(part)
-    return {"d": piece}
+    if kind == USUAL:
+        piece = cut(body)
+        if isinstance(serde, StrictSerializer):
+            for part in _new_parts(piece, before):
+                serde.check(part)
+        return piece
+    return None if kind == "null" else {"t": kind, "d": bytes(body)}
+
+
+def typed(value: Stored) -> tuple[str, bytes]:
+    """The format and the bytes of a stored value."""
+    if value is None:
+        return "null", b""
+    if isinstance(value, dict) and "t" in value:
+        return value["t"], value["d"]
+    return USUAL, joined(value)
 
 
 def loaded(serde: SerializerProtocol, value: Stored) -> Any:
     """The value that was stored."""
-    return serde.loads_typed((value.get("t", _USUAL), joined(value["d"])))
+    return serde.loads_typed(typed(value))
 
 
-def _new_parts(piece: Piece, before: Piece | None) -> Iterable[bytes]:
+def _new_parts(piece: Piece, before: Stored) -> Iterable[bytes]:
     """The bytes of a piece, but not items that stand at the same place in the one before."""
-    if isinstance(piece, bytes) or "a" not in piece:
+    if not isinstance(piece, list):
         return () if piece == before else (joined(piece),)
-    old = before.get("a", ()) if isinstance(before, dict) else ()
     same = 0
-    for mine, other in zip(piece["a"], old, strict=False):
-        if mine is not other and mine != other:
+    for mine, other in zip(piece, before if isinstance(before, list) else (), strict=False):
+        if mine != other:
             break
         same += 1
-    return [joined(item) for item in piece["a"][same:]]
+    return [joined(item) for item in piece[same:]]
 
 
-def record_of(
-    serde: SerializerProtocol, checkpoint: Checkpoint, values: dict[str, Stored], namespace: str, lane: str
-) -> dict[str, Any]:
-    """What is stored of a checkpoint."""
-    record: dict[str, Any] = {
-        "langgraph": VERSION,
-        "v": checkpoint["v"],
-        "ts": checkpoint["ts"],
-        "versions": dict(checkpoint["channel_versions"]),
-        "seen": {node: dict(versions) for node, versions in checkpoint["versions_seen"].items()},
-        "updated": None if (updated := checkpoint.get("updated_channels")) is None else list(updated),
-        "values": values,
-    }
-    if lane != namespace:
-        record["ns"] = namespace
+def frame_of(serde: SerializerProtocol, checkpoint: Checkpoint) -> bytes:
+    """The frame of a checkpoint."""
     more = {key: value for key, value in checkpoint.items() if key not in _OWN}
-    if more:
-        record["more"] = stored(serde, more)
-    return record
+    updated = checkpoint.get("updated_channels")
+    frame = Frame(
+        checkpoint["v"], checkpoint["ts"], checkpoint["channel_versions"], checkpoint["versions_seen"],
+        None if updated is None else list(updated), list(serde.dumps_typed(more)) if more else None,
+    )  # fmt: skip
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -11, 3, zdict=_EXPECTED)  # small windows are made faster
+    return deflate.compress(ormsgpack.packb(tuple(frame))) + deflate.flush()
+
+
+def read_frame(body: bytes, place: str) -> Frame:
+    """The frame that was stored."""
+    inflate = zlib.decompressobj(-15, zdict=_EXPECTED)
+    try:
+        return Frame(*ormsgpack.unpackb(inflate.decompress(body, _FRAME_MAX)))
+    except (zlib.error, ValueError, TypeError) as error:
+        raise DamagedData(place, f"its frame cannot be read ({error})") from error
 
 
 def checked_record(record: Any, place: str) -> dict[str, Any]:
@@ -124,19 +156,19 @@ def checked_record(record: Any, place: str) -> dict[str, Any]:
     return cast(dict[str, Any], record)
 
 
-def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, record: Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint that was stored as this record."""
+def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, frame: Frame, values: dict[str, Any]) -> Checkpoint:
+    """The checkpoint of this frame, with these values."""
     checkpoint: dict[str, Any] = {
-        "v": record["v"],
-        "ts": record["ts"],
+        "v": frame.v,
+        "ts": frame.ts,
         "id": checkpoint_id,
-        "channel_values": {channel: loaded(serde, value) for channel, value in record["values"].items()},
-        "channel_versions": record["versions"],
-        "versions_seen": record["seen"],
-        "updated_channels": record["updated"],
+        "channel_values": values,
+        "channel_versions": frame.versions,
+        "versions_seen": frame.seen,
+        "updated_channels": frame.updated,
     }
-    if "more" in record:
-        checkpoint.update(loaded(serde, record["more"]))
+    if frame.more is not None:
+        checkpoint.update(serde.loads_typed((frame.more[0], frame.more[1])))
     return cast(Checkpoint, checkpoint)
 
 
@@ -145,47 +177,47 @@ def writes_of(
 ) -> dict[str, tuple[bool, dict[str, Any]]]:
     """The attachments for a task's writes, by name, each with whether it takes the place of an older one."""
     found: dict[str, tuple[bool, dict[str, Any]]] = {}
-    together: dict[str, Any] = {"p": task_path}
+    together: dict[str, Any] = {"w": [task_path]}
     for position, (channel, value) in enumerate(writes):
         idx = WRITES_IDX_MAP.get(channel, position)
-        entry = {"c": channel, **stored(serde, value)}
         if idx < 0:
-            found[check_id("task_id", f"{_SPECIAL}{-idx}:{task_id}")] = (True, {"p": task_path, str(idx): entry})
+            entry = {"w": [task_path, [idx, channel]], str(idx): stored(serde, value)}
+            found[check_id("task_id", f"{_SPECIAL}{-idx}:{task_id}")] = (True, entry)
         else:
-            together[str(idx)] = entry
+            together["w"].append([idx, channel])
+            together[str(idx)] = stored(serde, value)
     if len(together) > 1:
         found[check_id("task_id", f"{_TOGETHER}{len(together) - 1}:{task_id}")] = (False, together)
     return found
 
 
 def sorted_writes(attached: Mapping[str, Any]) -> list[Write]:
-    """The writes among a checkpoint's attachments, which are in the order of their arrival, as LangGraph applies them."""
-    found: dict[tuple[str, str], Write] = {}
+    """The writes among attachments, which come in the order of their arrival, in the order LangGraph applies them."""
+    found: dict[tuple[str, int], Write] = {}
     for key, value in attached.items():
         task_id = key.partition(":")[2]
-        if key[0] not in (_TOGETHER, _SPECIAL) or not task_id:
-            continue
-        for idx, entry in value.items():
-            if idx != "p":
-                found.setdefault((task_id, idx), Write(value["p"], task_id, int(idx), entry["c"], entry))
+        if key[0] in (_TOGETHER, _SPECIAL) and task_id:
+            task_path, *numbered = value["w"]
+            for idx, channel in numbered:
+                found.setdefault((task_id, idx), Write(task_path, task_id, idx, channel, value[str(idx)]))
     return sorted(found.values(), key=lambda write: writes_sort_key(write.task_path, write.task_id, write.idx))
 
 
 def metadata_body(serde: SerializerProtocol, metadata: Mapping[str, Any]) -> bytes:
     """Metadata as the store keeps it."""
+    try:
+        return write_metadata(metadata_pairs(dict(metadata)))
+    except Unstorable:
+        pass
     plain: dict[str, Any] = {}
     others: dict[str, Stored] = {}
     for key, value in metadata.items():
-        if not isinstance(key, str):
-            raise InvalidInput(f"metadata keys must be text; {key!r} is {type(key).__name__}")
         try:
             metadata_pairs({key: value})
             plain[key] = value
         except Unstorable:
             others[key] = stored(serde, value)
-    if others:
-        plain[_SERIALISED] = others
-    return write_metadata(metadata_pairs(plain))
+    return write_metadata(metadata_pairs({**plain, _SERIALISED: others}))
 
 
 def metadata_of(serde: SerializerProtocol, data: bytes, place: str) -> CheckpointMetadata:

@@ -132,7 +132,7 @@ def _fold(core: Core, run: RunRow, row: CheckpointRow) -> object:
     found = Reader(core, run).found(row)
     if FOLD in found.attached:
         return None
-    missing = [channel for channel in found.record["versions"] if channel not in found.record["values"]]
+    missing = [channel for channel in found.frame.versions if channel not in found.record["values"]]
     spot = Spot(run.run_id, row.lane, row.lane, row.checkpoint_id)
     return delta.folded(delta.walk(core, spot, missing))
 

@@ -14,8 +14,8 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.adapters.langgraph.recent import Parent, Recent
-from holdfast.adapters.langgraph.record import Stored, metadata_body, record_of, stored, writes_of
+from holdfast.adapters.langgraph.recent import Kept, Recent
+from holdfast.adapters.langgraph.record import VERSION, Stored, frame_of, metadata_body, stored, writes_of
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, config_of, spot_of
 from holdfast.errors import InvalidInput
 from holdfast.ids import check_id
@@ -44,8 +44,12 @@ def put(
     """Store a checkpoint; its parent is the one that `config` names."""
     spot = spot_of(config)
     checkpoint_id = check_id("checkpoint id", checkpoint["id"])
-    values = _values(serde, checkpoint, new_versions, recent.get(spot.thread_id, spot.lane, spot.checkpoint_id))
-    record = record_of(serde, checkpoint, values, spot.namespace, spot.lane)
+    before = recent.get(spot.thread_id, spot.lane)
+    parent = before if before is not None and before.checkpoint_id == spot.checkpoint_id else None
+    values = _values(serde, checkpoint, new_versions, parent)
+    record = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": values}
+    if spot.namespace != spot.lane:
+        record["ns"] = spot.namespace
     described = metadata_body(serde, get_checkpoint_metadata(config, metadata))
     step = metadata.get("step")
     core = place.core
@@ -67,21 +71,25 @@ def put(
         done = committed(place, commit, outcome)
         if encoded.linked and done.fresh:
             core.memory.note(done.run, encoded.chunks, spot.lane, encoded)
-        recent.note(spot.thread_id, spot.lane, Parent(checkpoint_id, record["versions"], values))
+        versions, patterns = dict(checkpoint["channel_versions"]), before.patterns if before else {}
+        kept = Kept(checkpoint_id, encoded.root, versions, record, encoded.size, patterns)
+        recent.note(spot.thread_id, spot.lane, kept)
         return config_of(spot.thread_id, spot.namespace, checkpoint_id)
 
 
 def _values(
-    serde: SerializerProtocol, checkpoint: Checkpoint, new_versions: ChannelVersions, parent: Parent | None
+    serde: SerializerProtocol, checkpoint: Checkpoint, new_versions: ChannelVersions, parent: Kept | None
 ) -> dict[str, Stored]:
     """The channels' values as they are stored; those that are the parent's are not serialised again."""
     versions = checkpoint["channel_versions"]
     values: dict[str, Stored] = {}
     for channel, value in checkpoint["channel_values"].items():
-        same = None
-        if parent is not None and channel in versions and channel not in new_versions:
-            same = parent.unchanged(channel, versions[channel])
-        values[channel] = same or stored(serde, value, parent.values.get(channel) if parent else None)
+        if parent is None:
+            values[channel] = stored(serde, value)
+        elif channel in new_versions or channel not in versions or not parent.has(channel, versions[channel]):
+            values[channel] = stored(serde, value, parent.value(channel))
+        else:
+            values[channel] = parent.value(channel)
     return values
 
 
