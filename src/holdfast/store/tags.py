@@ -7,7 +7,7 @@ part of a statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -33,18 +33,17 @@ def tag_needle(key: str, value: bytes) -> bytes:
     return _encode(key) + _encode(value)
 
 
-def has_tags(data: bytes, tags: Iterable[tuple[str, bytes]]) -> bool:
+def has_tags(data: bytes, tags: Sequence[tuple[str, bytes]]) -> bool:
     """Whether the metadata has all these keys with these encoded values. What cannot be read has none."""
-    wanted = dict(tags)
-    if not wanted:
+    if not tags:
         return True
-    if not all(tag_needle(key, value) in data for key, value in wanted.items()):
+    if not all(tag_needle(key, value) in data for key, value in tags):
         return False
     try:
         values = read_metadata(data)
     except msgspec.MsgspecError:
         return False
-    return all(values.get(key) == value for key, value in wanted.items())
+    return all(values.get(key) == value for key, value in tags)
 
 
 def tag(key: str, value: bytes) -> tuple[str, bytes]:

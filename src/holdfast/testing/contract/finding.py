@@ -191,6 +191,9 @@ class FindingContract(PortContractBase):
             assert self.states(run_id="run", metadata={"k": 1}, limit=limit) == [9, 6, 3, 0][:limit]
             assert self.states(metadata={"k": 1}, limit=limit) == [9, 6, 3, 0][:limit]
         assert self.states(run_id="run", metadata={"k": 1, "n": 6}) == [6]
+        both = (*metadata_pairs({"k": 1}), *metadata_pairs({"k": 2}))
+        for run_id in ("run", None):
+            assert self.store.port.find_checkpoints(CheckpointQuery(run_id, tags=both)) == []
 
     # --- attachments of several checkpoints --------------------------------------------------------------------------
 
