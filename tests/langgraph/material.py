@@ -61,7 +61,7 @@ class Delta(TypedDict):
 
 def chat(saver: Any, state: type = Plain) -> Any:
     """A graph that answers every message."""
-    graph = StateGraph(state)
+    graph: Any = StateGraph(state)
     graph.add_node("agent", lambda state: {"messages": [AIMessage(f"re: {state['messages'][-1].content}")]})
     graph.add_edge(START, "agent")
     graph.add_edge("agent", END)

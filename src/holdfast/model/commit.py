@@ -240,5 +240,6 @@ NOT_EXPIRED: Final = "not_expired"
 DAMAGED: Final = "damaged"
 WORKFLOW: Final = "workflow"
 LIMIT: Final = "limit"
+CHANGED: Final = "changed"
 
 Outcome = Committed | Refused

@@ -156,13 +156,15 @@ class MemoryStore(StorePort):
                     run.row = next_epoch(run.row)
             return Swept(len(gone), sum(map(len, gone)))
 
-    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
         with self._open():
             run = self._ids.get(run_id)
             if run is None:
                 return None
             if is_live(run.row, self._clock.lease_time):
                 return Refused(why.CLAIMED, run.row)
+            if seen is not None and run.row.commit_id != seen:
+                return Refused(why.CHANGED, run.row)
             del self._ids[run_id], self._runs[run.row.run]
             if not any(True for _ in self._family(run.row.family)):
                 self._chunks.pop(run.row.family, None)

@@ -256,7 +256,7 @@ class DirectoryStore(DirectoryReads):
                     remove_chunks(self._disk, found.chunks, sizes)
             return Swept(len(sizes), sum(sizes.values()))
 
-    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
         with self._inside("nothing was deleted"):
             file = self._tree.find(run_id)
             if file is None:
@@ -264,6 +264,8 @@ class DirectoryStore(DirectoryReads):
             row = file.folded.row if file.folded is not None else file.checked().row
             if is_live(row, self._clock.lease_time):
                 return Refused(why.CLAIMED, row)
+            if seen is not None and row.commit_id != seen:
+                return Refused(why.CHANGED, row)
             family = self._tree.family(row.family)
             assert family is not None
             with self._changing(family):
