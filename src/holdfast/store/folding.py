@@ -161,6 +161,9 @@ class FoldedRun:
 
     def select(self, select: Select) -> CheckpointRow | None:
         """The newest checkpoint that has what is asked for."""
+        if select == Select(select.lane):
+            head = self.lanes[select.lane].head if select.lane in self.lanes else 0
+            return self.checkpoints.get(head if select.lane else self.row.head)
         for number in sorted(self.checkpoints, reverse=True):
             row = self.checkpoints[number]
             if (

@@ -253,6 +253,8 @@ def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Any, ...]]:
         return "checkpoint_by_step", (start, end, select.lane, select.step)
     if select.at is not None:
         return "checkpoint_by_cover", (start, end, select.lane, select.at)
+    if select.before is None and select.lane:
+        return "checkpoint_of_lane", (row.run, select.lane)
     return "checkpoint_before", (start, end, select.lane)
 
 

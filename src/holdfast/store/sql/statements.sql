@@ -102,6 +102,10 @@ SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key < ? AND lane = ? AND 
 -- name: checkpoint_before
 SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key < ? AND lane = ? ORDER BY key DESC LIMIT 1;
 
+-- name: checkpoint_of_lane
+SELECT <c.checkpoint> FROM lanes l JOIN checkpoints c ON c.key = l.run * 4294967296 + l.head
+WHERE l.run = ? AND l.lane = ?;
+
 -- name: checkpoints_after
 SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
 
