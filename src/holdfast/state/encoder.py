@@ -118,6 +118,7 @@ class _Encoder:
     def __init__(self, known: set[bytes] | frozenset[bytes], split_min: int) -> None:
         self._known = known
         self._split_min = split_min
+        self._whole = split_min >= SPLIT_MIN
         self.chunks: dict[bytes, bytes] = {}
 
     def link(self, plain: bytes, count: int, *, node: bool, pairs: bool) -> Link:
@@ -229,10 +230,10 @@ class _Encoder:
     def _resumed(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
         """A pager that already holds what lies within the first `same` items."""
         if memo is None:
-            return Pager(self, pairs=pairs)
+            return Pager(self, pairs=pairs, whole=self._whole)
         if ended(memo.pages, memo.leaves) <= same:
-            return Pager.resumed(self, memo.index, memo.pages, memo.leaves)
-        return Pager(self, pairs=pairs, pages=[page for page in memo.pages if page.end <= same])
+            return Pager.resumed(self, memo.index, memo.pages, memo.leaves, whole=self._whole)
+        return Pager(self, pairs=pairs, pages=[page for page in memo.pages if page.end <= same], whole=self._whole)
 
     def _item(
         self, item: Any, at: int, parts: dict[int, Memo], depth: int, *, pairs: bool

@@ -22,10 +22,13 @@ _FLAT: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class Patterns(NamedTuple):
-    """A list's items as stored, and for each the message made of it, or None if it is no message."""
+    """A list's items as stored, and for each the message made of it.
+
+    None if none was made yet: the first reader gets the message itself. False if it is no message.
+    """
 
     items: list[Any]
-    messages: list[BaseMessage | None]
+    messages: list[BaseMessage | bool | None]
 
 
 def thawed(serde: SerializerProtocol, value: Stored, before: Patterns | None) -> tuple[Any, Patterns | None]:
@@ -33,15 +36,21 @@ def thawed(serde: SerializerProtocol, value: Stored, before: Patterns | None) ->
     if type(value) is not list or len(value) < _FEW:
         return loaded(serde, value), None
     same = _same(value, before.items) if before else 0
-    messages = before.messages[:same] if before else []
-    for item in value[same:]:
+    if before is None or not same:
+        return loaded(serde, value), Patterns(value, [None] * len(value))
+    messages = before.messages[:same]
+    found = [_met(serde, messages, at, item) for at, item in enumerate(value[:same])]
+    found += [loaded(serde, item) for item in value[same:]]
+    return found, Patterns(value, messages + [None] * (len(value) - same))
+
+
+def _met(serde: SerializerProtocol, messages: list[BaseMessage | bool | None], at: int, item: Stored) -> Any:
+    """An item that was met before."""
+    message = messages[at]
+    if message is None:
         made = loaded(serde, item)
-        messages.append(made if _is_plain(made) else None)
-    found = [
-        loaded(serde, item) if message is None else copied(message)
-        for item, message in zip(value, messages, strict=True)
-    ]
-    return found, Patterns(value, messages)
+        message = messages[at] = made if _is_plain(made) else False
+    return copied(message) if isinstance(message, BaseMessage) else loaded(serde, item)
 
 
 def _same(items: list[Any], others: list[Any]) -> int:

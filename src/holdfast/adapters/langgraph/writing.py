@@ -63,7 +63,7 @@ def put(
         )  # fmt: skip
         commit = Commit(
             spot.thread_id, core.ids.token(8), place.guard(known if encoded.linked else None), creation(place),
-            WORKFLOW, _status(place), checkpoints=(new,), chunks=core.chunk_rows(encoded.chunks),
+            WORKFLOW, _status(place), checkpoints=(new,), chunks=core.chunk_rows(encoded.chunks, short=True),
         )  # fmt: skip
         outcome = yield commit
         if type(outcome) is not Committed and outdated(place, spot.thread_id, outcome, known):
@@ -124,7 +124,7 @@ def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]]) -> 
             linked = linked or encoded.linked
         commit = Commit(
             spot.thread_id, place.core.ids.token(8), place.guard(known if linked else None), creation(place),
-            WORKFLOW, _status(place), attachments=tuple(new), chunks=place.core.chunk_rows(chunks),
+            WORKFLOW, _status(place), attachments=tuple(new), chunks=place.core.chunk_rows(chunks, short=True),
         )  # fmt: skip
         outcome = yield commit
         if outdated(place, spot.thread_id, outcome, known):
