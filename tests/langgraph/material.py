@@ -76,3 +76,8 @@ def said(text: str) -> dict[str, Any]:
 def texts(messages: list[AnyMessage]) -> list[Any]:
     """What was said."""
     return [message.content for message in messages]
+
+
+def delta_described(step: int, **more: Any) -> CheckpointMetadata:
+    """Metadata as LangGraph writes it for a checkpoint whose channel "d" is a delta channel without a value."""
+    return described(step, counters_since_delta_snapshot={"d": (1, 1)}, **more)

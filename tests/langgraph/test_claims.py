@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +270,88 @@ def test_a_thread_that_is_not_there_can_be_claimed(saver: HoldfastSaver, thread:
         assert saver.get_tuple(config(thread)) is None
         saver.put(config(thread), checkpoint({"a": 1}), described(), {"a": 1})
     assert saver.get_tuple(config(thread)) is not None
+
+
+def test_a_claim_that_ends_in_another_context_is_given_back(saver: HoldfastSaver, thread: str) -> None:
+    """As when a web server runs a generator's steps in contexts of their own."""
+
+    def stream() -> Generator[int, None, None]:
+        with saver.claim(thread):
+            yield 1
+            yield 2
+
+    steps = stream()
+    for expected in (1, 2):
+        assert contextvars.copy_context().run(next, steps) == expected
+    steps.close()
+    assert _claims(saver, thread)
+
+
+def test_claims_may_end_in_any_order(saver: HoldfastSaver, thread: str) -> None:
+    first, second = saver.claim(thread), saver.claim(f"{thread}-2")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    for name in (thread, f"{thread}-2"):
+        saver.put(config(name), checkpoint(), described(), {})
+    second.__exit__(None, None, None)
+    for name in (thread, f"{thread}-2"):
+        saver.put(config(name), checkpoint(), described(), {})
+
+
+def test_a_claim_that_is_used_again_is_renewed_again(saver: HoldfastSaver, thread: str) -> None:
+    claim = saver.claim(thread, lease=0.3)
+    for _ in range(2):
+        with claim:
+            time.sleep(0.6)
+            assert not _claims(HoldfastSaver(saver.store), thread)
+            with pytest.raises(InvalidInput, match="already held"):
+                claim.__enter__()
+
+
+def test_a_task_cancelled_while_it_claims_leaves_the_thread_free(saver: HoldfastSaver, thread: str) -> None:
+    port = saver.store.port
+    commit = port.commit
+
+    async def main() -> None:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def slow(commits: Any) -> Any:
+            done = commit(commits)
+            loop.call_soon_threadsafe(begun.set)
+            time.sleep(0.2)
+            return done
+
+        async def claiming() -> None:
+            async with saver.claim(thread):
+                raise AssertionError
+
+        port.commit = saver._core.committer._apply = slow  # type: ignore[method-assign]
+        task = asyncio.create_task(claiming())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        port.commit = saver._core.committer._apply = commit  # type: ignore[method-assign]
+        for _ in range(100):
+            if _claims(HoldfastSaver(saver.store), thread):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("it is still claimed")
+
+    asyncio.run(main())
+
+
+def test_a_forked_process_does_not_have_its_parents_claim(folder: Path, thread: str) -> None:
+    with HoldfastSaver(f"sqlite:{folder / 'forked.db'}") as saver, saver.claim(thread):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                saver.put(config(thread), checkpoint(), described(), {})
+                os._exit(1)
+            except RunClaimed:
+                os._exit(0)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        saver.put(config(thread), checkpoint(), described(), {})

@@ -72,6 +72,17 @@ def test_what_was_read_can_be_changed_without_harm(caller: Caller, thread: str) 
     assert caller.get_tuple(config(thread)).checkpoint == put
 
 
+@pytest.mark.parametrize("artifact", [Decimal("0.00"), dt.timedelta(0), {"a": []}, [], "", None, ((), [1])])
+def test_a_message_comes_back_the_same_however_often_it_is_read(caller: Caller, thread: str, artifact: Any) -> None:
+    messages = [ToolMessage("x" * 100, tool_call_id=str(n), artifact=artifact) for n in range(10)]
+    caller.put(config(thread), checkpoint({"messages": messages}), described(), {"messages": 1})
+    first = caller.get_tuple(config(thread)).checkpoint["channel_values"]["messages"]
+    for _ in range(3):
+        again = caller.get_tuple(config(thread)).checkpoint["channel_values"]["messages"]
+        assert repr(again) == repr(first)
+        assert again == first
+
+
 def test_a_value_changed_in_place_is_stored_as_it_is_now(caller: Caller, thread: str) -> None:
     messages = [HumanMessage("x" * 100, id=str(n)) for n in range(20)]
     first = caller.put(config(thread), checkpoint({"messages": messages}), described(), {"messages": 1})
@@ -239,6 +250,33 @@ def test_metadata_that_no_store_keeps_as_it_is_goes_through_the_serde(caller: Ca
     assert found.metadata == {**described(user="u"), "sends": sends}
 
 
+def test_long_metadata_is_kept_and_not_searched(caller: Caller, thread: str) -> None:
+    """LangGraph copies all text of a config into the metadata, system prompts too."""
+    long = {"system_prompt": "x" * 20_000, "k" * 600: "y", "holdfast.serialised": "z"}
+    asked = {"configurable": {"thread_id": thread, **long}}
+    caller.put(asked, checkpoint(), described(), {})
+    (found,) = caller.list(config(thread), filter={"holdfast.serialised": "z"})
+    assert found.metadata == {**described(), **long}
+    for size in (2_000, 20_000):
+        with pytest.raises(InvalidInput, match="bytes"):
+            caller.list(config(thread), filter={"system_prompt": "x" * size})
+    many = {f"key-{n}": "v" * 900 for n in range(40)}
+    caller.put(config(thread), checkpoint(), described(1, **many), {})
+    assert caller.get_tuple(config(thread)).metadata == {**described(1), **many}
+
+
+def test_attachments_of_others_are_no_writes(caller: Caller, thread: str) -> None:
+    at = caller.put(config(thread), checkpoint(), described(), {})
+    for key in ("summary:v1", "w:1", "w1:task", "write"):
+        caller.saver.store.attach(thread, id_of(at), key, {"text": "…"})
+    assert caller.get_tuple(at).pending_writes == []
+
+
+def test_an_empty_checkpoint_id_means_the_newest(caller: Caller, thread: str) -> None:
+    at = caller.put(config(thread), checkpoint(), described(), {})
+    assert caller.get_tuple(config(thread, "", "")).config == at
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -246,6 +284,9 @@ def test_metadata_that_no_store_keeps_as_it_is_goes_through_the_serde(caller: Ca
         ({}, "thread_id"),
         (config("a\nb"), "control character"),
         (config("x" * 600), "512"),
+        (config("t", "a\x00b" * 300), "control character"),
+        (config("t", "\ud800"), "surrogate"),
+        (config("t", 7), "must be text"),  # type: ignore[arg-type]
     ],
 )
 def test_a_config_without_a_usable_thread_is_refused(caller: Caller, wrong: Any, said: str) -> None:

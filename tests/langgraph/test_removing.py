@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import pytest
@@ -10,11 +9,19 @@ from langchain_core.messages import HumanMessage
 
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import DamagedData, InvalidInput, NotFound, RunClaimed, RunExists
-from holdfast.store.memory import MemoryStore
-from holdfast.testing.doubles import ManualClock
-from holdfast.verbs.store import Store
 from tests.langgraph.either import Caller
-from tests.langgraph.material import Delta, Plain, chat, checkpoint, config, described, id_of, said, texts
+from tests.langgraph.material import (
+    Delta,
+    Plain,
+    chat,
+    checkpoint,
+    config,
+    delta_described,
+    described,
+    id_of,
+    said,
+    texts,
+)
 
 
 def _talk(caller: Caller, graph: Any, thread: str, turns: int, run: str = "") -> list[Any]:
@@ -135,7 +142,7 @@ def test_going_on_from_a_checkpoint_while_it_is_pruned_is_noticed(saver: Holdfas
 
     def slow_prune(run_id: str, choose: Any) -> Any:
         if not late:  # somebody travels back to the root and goes on from there, between plan and removal
-            late.append(saver.put(root, checkpoint({}, channel_versions={"d": 1}), described(2), {"d": 1}))
+            late.append(saver.put(root, checkpoint({}, channel_versions={"d": 1}), delta_described(2), {"d": 1}))
         return prune(run_id, choose)
 
     port.prune = slow_prune  # type: ignore[method-assign]
@@ -210,85 +217,3 @@ def test_a_deleted_thread_begins_anew(caller: Caller, thread: str) -> None:
 def test_an_unknown_strategy_is_refused(caller: Caller, thread: str, strategy: Any) -> None:
     with pytest.raises(InvalidInput, match="keep_latest"):
         caller.prune([thread], strategy=strategy)
-
-
-# --- retention -------------------------------------------------------------------------------------------------------
-
-
-def _ten_days() -> tuple[HoldfastSaver, ManualClock]:
-    """A thread with a checkpoint a day, on two namespaces."""
-    clock = ManualClock()
-    saver = HoldfastSaver(Store(MemoryStore(clock), clock=clock))
-    parents = {"": config("t"), "sub": config("t", "sub")}
-    for day in range(10):
-        for name, parent in parents.items():
-            parents[name] = saver.put(parent, checkpoint({}, channel_versions={"d": day}), described(day), {"d": day})
-            saver.put_writes(parents[name], [("d", day)], "t")
-        clock.advance(24 * 3600)
-    return saver, clock
-
-
-def _steps(saver: HoldfastSaver, namespace: str = "") -> list[int]:
-    return [one.metadata["step"] for one in saver.list(config("t", namespace))]
-
-
-@pytest.mark.parametrize(
-    ("rule", "left"),
-    [
-        ({"last": 3}, [9, 8, 7]),
-        ({"newer_than": dt.timedelta(days=4, hours=1)}, [9, 8, 7, 6]),
-        ({"newer_than": 3600.0}, [9]),
-        ({"last": 2, "newer_than": dt.timedelta(days=5, hours=1)}, [9, 8, 7, 6, 5]),
-        ({"last": 6, "newer_than": dt.timedelta(days=1)}, [9, 8, 7, 6, 5, 4]),
-    ],
-)
-def test_retention_by_count_and_age(rule: dict[str, Any], left: list[int]) -> None:
-    saver, _ = _ten_days()
-    before = saver.get_delta_channel_history(config=config("t"), channels=["d"])
-    planned = saver.retain(**rule, dry_run=True)
-    assert _steps(saver) == list(range(10))[::-1]
-    done = saver.retain(**rule)
-    assert (planned.checkpoints, planned.threads) == (done.checkpoints, done.threads) == (2 * (10 - len(left)), 1)
-    assert _steps(saver) == _steps(saver, "sub") == left
-    assert saver.get_delta_channel_history(config=config("t"), channels=["d"]) == before
-    assert saver.retain(**rule).checkpoints == 0
-
-
-def test_idle_threads_are_removed_whole_and_others_not() -> None:
-    saver, clock = _ten_days()
-    saver.put(config("young"), checkpoint(), described(), {})
-    clock.advance(24 * 3600)
-    assert saver.retain(idle=dt.timedelta(days=1, hours=12), dry_run=True).threads_removed == 1
-    assert saver.get_tuple(config("t")) is not None
-    assert saver.retain(idle=dt.timedelta(days=1, hours=12), thread_ids=["young", "nobody"]).threads_removed == 0
-    assert saver.retain(idle=dt.timedelta(days=1, hours=12)).threads_removed == 1
-    assert saver.get_tuple(config("t")) is None
-    assert saver.get_tuple(config("young")) is not None
-
-
-def test_an_idle_thread_that_wakes_up_meanwhile_stays() -> None:
-    saver, clock = _ten_days()
-    clock.advance(24 * 3600)
-    port = saver.store.port
-    delete = port.delete_run
-
-    def late(run_id: str, seen: bytes | None = None) -> Any:
-        saver.put(config("t"), checkpoint(), described(77), {})
-        return delete(run_id, seen)
-
-    port.delete_run = late  # type: ignore[method-assign]
-    assert saver.retain(idle=3600.0).threads_removed == 0
-    assert _steps(saver)[0] == 77
-
-
-def test_a_claimed_idle_thread_stays() -> None:
-    saver, clock = _ten_days()
-    clock.advance(24 * 3600)
-    with saver.claim("t", lease=30):
-        assert saver.retain(idle=3600.0).threads_removed == 0
-
-
-@pytest.mark.parametrize("wrong", [{}, {"last": 0}, {"last": True}, {"newer_than": -1}, {"idle": "1d"}, {"last": "3"}])
-def test_retention_needs_a_rule_that_makes_sense(saver: HoldfastSaver, wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput):
-        saver.retain(**wrong)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -154,3 +156,57 @@ def test_the_allowlist_langgraph_derives_is_added_to_ours() -> None:
 def test_allow_and_serde_exclude_each_other() -> None:
     with pytest.raises(InvalidInput, match="allow"):
         HoldfastSaver("memory:", allow=[Order], serde=JsonPlusSerializer())
+
+
+class Odd(enum.Enum):
+    """A type whose values do not come back."""
+
+    PAIR = (1, 2)
+
+
+def test_what_could_not_be_read_is_not_written_even_if_it_is_allowed(caller: Caller, thread: str) -> None:
+    @dataclasses.dataclass
+    class Local:
+        number: int
+
+    saver = HoldfastSaver(caller.saver.store, allow=[Odd, Local])
+    for value in (Odd.PAIR, Local(1)):
+        with pytest.raises(ValueUnreadable):
+            saver.put(config(thread), checkpoint({"a": [value]}), described(), {"a": 1})
+    assert saver.get_tuple(config(thread)) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"lc": 1, "type": "constructor", "id": ["langchain", "prompts", "prompt", "PromptTemplate"], "kwargs": {}},
+        {"lc": 1, "type": "constructor", "id": ["langchain_core", "runnables", "base", "RunnableSequence"]},
+        {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": ["true"]},
+    ],
+)
+def test_the_older_json_format_imports_nothing_unknown(value: Any) -> None:
+    before = set(sys.modules)
+    with pytest.raises(TypeRefused):
+        StrictSerializer().loads_typed(("json", json.dumps(value).encode()))
+    assert set(sys.modules) == before
+
+
+def test_messages_of_the_older_json_format_are_messages() -> None:
+    named = ["langchain", "schema", "messages", "HumanMessage"]
+    stored = {"lc": 1, "type": "constructor", "id": named, "kwargs": {"content": "hi", "type": "human"}}
+    assert StrictSerializer().loads_typed(("json", json.dumps(stored).encode())) == HumanMessage("hi")
+    allowed = {"lc": 2, "type": "constructor", "id": [*__name__.split("."), "Order"], "kwargs": {"number": 1}}
+    assert StrictSerializer([Order]).loads_typed(("json", json.dumps(allowed).encode())) == Order(1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b'{"lc": 2, "type": "constructor", "id": "os.system"}',
+        b'{"lc": 2, "type": "constructor", "id": ["uuid", "UUID"], "args": ["no"]}',
+    ],
+)
+def test_damaged_values_of_the_older_json_format_are_errors(body: bytes) -> None:
+    with pytest.raises(ValueUnreadable):
+        StrictSerializer().loads_typed(("json", body))

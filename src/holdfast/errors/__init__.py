@@ -21,6 +21,7 @@
     │   ├── RunClaimed        another owner holds the run
     │   ├── ClaimLost         this claim is no longer the run's claim
     │   ├── PositionConflict  the journal has moved on
+    │   ├── ParentRemoved     a checkpoint's parent is gone, without which it could not be read
     │   ├── CheckpointConflict  the checkpoint id is taken by other content
     │   ├── AttachmentConflict  the attachment key is taken by other content
     │   ├── AlreadyAnswered   the gate has its answer
@@ -98,6 +99,7 @@ from holdfast.errors.stored import (
     InvalidInput,
     LimitExceeded,
     NotFound,
+    ParentRemoved,
     PositionConflict,
     RunClaimed,
     RunEnded,
@@ -142,6 +144,7 @@ __all__ = [
     "LimitExceeded",
     "NotFinished",
     "NotFound",
+    "ParentRemoved",
     "PositionConflict",
     "RollbackFailed",
     "RollbackRefused",

@@ -20,6 +20,7 @@ __all__ = [
     "InvalidInput",
     "LimitExceeded",
     "NotFound",
+    "ParentRemoved",
     "PositionConflict",
     "RunClaimed",
     "RunEnded",
@@ -93,6 +94,18 @@ class CheckpointNotFound(NotFound):
 
 class Conflict(HoldfastError):
     """Somebody or something was first. Nothing was written."""
+
+
+class ParentRemoved(Conflict):
+    """A checkpoint needs its parent, and that was removed meanwhile; saved without it, it could not be read."""
+
+    def __init__(self, run_id: str, parent_id: str) -> None:
+        super().__init__(
+            f"the checkpoint to save in run {run_id!r} needs its parent {parent_id!r}, which was removed meanwhile; "
+            "go on from the newest checkpoint that is there"
+        )
+        self.run_id = run_id
+        self.parent_id = parent_id
 
 
 class RunExists(Conflict):

@@ -74,6 +74,8 @@ class NewCheckpoint(Part, frozen=True):
     created_us: int | None = None
     """Only set by copies, which keep their dates."""
     replace: bool = False
+    needs_parent: bool = False
+    """True: the checkpoint cannot be used without its parent, so it is refused if that is not there."""
 
 
 class NewEntry(Part, frozen=True):
@@ -241,5 +243,6 @@ DAMAGED: Final = "damaged"
 WORKFLOW: Final = "workflow"
 LIMIT: Final = "limit"
 CHANGED: Final = "changed"
+NO_PARENT: Final = "no_parent"
 
 Outcome = Committed | Refused

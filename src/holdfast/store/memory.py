@@ -188,6 +188,12 @@ class MemoryStore(StorePort):
             found = self._ids.get(run_id)
             return (found.row, found.select(select)) if found else None
 
+    def whole_checkpoint(
+        self, run_id: str, select: Select
+    ) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
+        with self._open():
+            return super().whole_checkpoint(run_id, select)
+
     def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
         with self._open():
             rows = self.at(run).checkpoints

@@ -180,6 +180,19 @@ class StorePort(ABC):
     def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
         """The run and one of its checkpoints, of one moment; None if the run is not there."""
 
+    def whole_checkpoint(
+        self, run_id: str, select: Select
+    ) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
+        """Like `checkpoint`, with the checkpoint's attachments, all of one moment."""
+        while True:
+            found = self.checkpoint(run_id, select)
+            if found is None or found[1] is None:
+                return None if found is None else (found[0], None, [])
+            attached = self.attachments_of(found[0].run, [(found[1].lane, found[1].checkpoint_id)])
+            # A checkpoint goes together with its attachments: if it is still there, they were.
+            if self.checkpoint(run_id, select) == found:
+                return found[0], found[1], attached
+
     @abstractmethod
     def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
         """Checkpoints numbered above `after`, oldest first; a limit of -1 means all."""

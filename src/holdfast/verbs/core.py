@@ -37,6 +37,12 @@ class Known:
         self.bytes = 0
         """About how many bytes this takes."""
 
+    def let_go(self) -> None:
+        """Forget the lanes saved longest ago, if they are large together; the last one stays."""
+        while len(self.memos) > 1 and sum(self.sizes.values()) > MEMO_BYTES_MAX // 2:
+            oldest = next(iter(self.memos))
+            del self.memos[oldest], self.sizes[oldest]
+
 
 class Memory:
     """The runs saved or loaded last, within a budget of bytes."""
@@ -64,7 +70,9 @@ class Memory:
             self._runs[row.run_id] = known
             known.hashes.update(hashes)
             if encoded is not None:
+                known.memos.pop(lane, None)
                 known.memos[lane], known.sizes[lane] = encoded.memo, encoded.size
+                known.let_go()
             if len(known.hashes) > _HASHES_MAX:
                 known.hashes.clear()
             known.bytes = sum(known.sizes.values()) + _HASH_BYTES * len(known.hashes)

@@ -116,7 +116,7 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
         effects=tuple(recorded(row, numbers, end) for row in parts.effects if row.state != "undone"),
         attachments=tuple(
             NewAttachment(row.checkpoint_id, row.key, row.root, row.lane, created_us=row.created_us)
-            for row in parts.attachments
+            for row in sorted(parts.attachments, key=lambda row: row.number)
         ),
     )  # fmt: skip
 

@@ -35,6 +35,8 @@ def refusal(place: Place, commit: Commit, refused: Refused) -> HoldfastError:
             return errors.CheckpointConflict(run_id, taken, detail)
         case why.ATTACHMENT_TAKEN:
             return errors.AttachmentConflict(run_id, commit.attachments[0].checkpoint_id, detail)
+        case why.NO_PARENT:
+            return errors.ParentRemoved(run_id, detail)
         case why.GATE_CLOSED:
             return errors.GateClosed(run_id, str(refused.extra), detail)
         case why.CLAIM_LOST:

@@ -3,14 +3,18 @@
 LangGraph does not tell a saver where a run of the graph begins and ends, so the caller does, with
 `with saver.claim(thread_id):` around the call. Inside, all that the graph saves of this thread carries the claim;
 others can neither claim the thread nor write to it. The claim is known by context, as LangGraph hands it on to its own
-threads and tasks: another thread of the same program that did not claim is refused like another process.
+threads and tasks: another thread of the same program that did not claim is refused like another process, and so is a
+process forked from this one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import threading
 from collections.abc import Mapping
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Self
 
@@ -29,12 +33,13 @@ from holdfast.verbs.plans import Plan, run_plan
 from holdfast.verbs.writing import committed
 
 _BEATS_PER_LEASE: Final = 3
-_held: ContextVar[Mapping[tuple[int, str], Holder]] = ContextVar("holdfast_langgraph_claims")
+_held: ContextVar[Mapping[tuple[int, int, str], Holder]] = ContextVar("holdfast_langgraph_claims")
+"""By process, store and thread."""
 
 
 def place_for(core: Core, thread_id: str) -> Place:
     """Where this caller writes to a thread: through its claim, if it holds one."""
-    return Place(core, _held.get({}).get((id(core), thread_id)))
+    return Place(core, _held.get({}).get((os.getpid(), id(core), thread_id)))
 
 
 class ThreadClaim:
@@ -55,8 +60,8 @@ class ThreadClaim:
         self._owner = owner
         self._waiter = waiter
         self._holder: Holder | None = None
-        self._token: Token[Mapping[tuple[int, str], Holder]] | None = None
         self._ended = threading.Event()
+        self._undoing: asyncio.Task[None] | None = None
 
     @property
     def fence(self) -> int:
@@ -88,12 +93,18 @@ class ThreadClaim:
     def _begin(self) -> None:
         """Let what happens in this context know of the claim, and keep it alive."""
         assert self._holder is not None
-        self._token = _held.set({**_held.get({}), (id(self._core), self.thread_id): self._holder})
-        threading.Thread(target=self._renew, name="holdfast-claim", daemon=True).start()
+        _held.set({**_held.get({}), self._key: self._holder})
+        self._ended = threading.Event()
+        renewing = threading.Thread(target=self._renew, args=(self._ended,), name="holdfast-claim", daemon=True)
+        renewing.start()
 
-    def _renew(self) -> None:
+    @property
+    def _key(self) -> tuple[int, int, str]:
+        return os.getpid(), id(self._core), self.thread_id
+
+    def _renew(self, ended: threading.Event) -> None:
         place = Place(self._core, self._holder)
-        while not self._ended.wait(self._lease_us / US / _BEATS_PER_LEASE):
+        while not ended.wait(self._lease_us / US / _BEATS_PER_LEASE):
             commit = Commit(self.thread_id, self._core.ids.token(8), place.guard(), renew_us=self._lease_us)
             try:
                 if isinstance(self._core.committer.commit(commit), Refused):
@@ -105,8 +116,11 @@ class ThreadClaim:
         self._ended.set()
         holder, self._holder = self._holder, None
         assert holder is not None
-        if self._token is not None:
-            _held.reset(self._token)
+        # Not the state before the claim, but this one without it: claims may end in any order, and in another context
+        # than they began in, as generators do.
+        held = _held.get({})
+        if held.get(self._key) == holder:
+            _held.set({key: other for key, other in held.items() if key != self._key})
         return end_claim(Place(self._core, holder), self.thread_id, WAITING)
 
     def __enter__(self) -> Self:
@@ -124,9 +138,19 @@ class ThreadClaim:
                 raise
 
     async def __aenter__(self) -> Self:
-        await self._waiter.run(self._take())
+        taking = asyncio.ensure_future(self._waiter.run(self._take()))
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:  # the claim may have been taken all the same, or may yet be: give it back
+            self._undoing = asyncio.create_task(self._undo(taking))
+            raise
         self._begin()
         return self
+
+    async def _undo(self, taking: asyncio.Future[None]) -> None:
+        with contextlib.suppress(HoldfastError):
+            await taking
+            await self._waiter.run(self._end())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

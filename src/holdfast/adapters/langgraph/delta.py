@@ -11,8 +11,8 @@ is missing without a fold is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import DeltaChannelHistory
@@ -25,6 +25,10 @@ from holdfast.errors import DamagedData
 from holdfast.model.rows import CheckpointRow
 from holdfast.store.port import CheckpointQuery, Select
 from holdfast.verbs.core import Core
+
+Result = TypeVar("Result")
+
+_RACES_MAX: Final = 20
 
 
 class Line(NamedTuple):
@@ -42,7 +46,8 @@ def history(
     """For each channel, the nearest stored value above the checkpoint, and what was written since, oldest first."""
     if not channels:
         return {}
-    lines = walk(core, spot_of(config), channels)
+    spot = spot_of(config)
+    lines = in_peace(core, spot.thread_id, lambda: walk(core, spot, channels))
     found: dict[str, DeltaChannelHistory] = {}
     for channel, line in lines.items():
         writes = [(write[0], channel, loaded(serde, write[1])) for write in reversed(line.writes)]
@@ -84,6 +89,28 @@ def _unfold(fold: Mapping[str, Any], lines: dict[str, Line], open_: set[str]) ->
     open_.clear()
 
 
+def in_peace(core: Core, thread_id: str, read: Callable[[], Result]) -> Result:
+    """Read again if something seemed to be missing and the thread was changed meanwhile: it may only be pruned."""
+    seen: object = None
+    for _ in range(_RACES_MAX):
+        try:
+            return read()
+        except DamagedData:
+            before, seen = seen, _look(core, thread_id)
+            if seen == before:
+                raise
+    return read()
+
+
+def _look(core: Core, thread_id: str) -> object:
+    """Something that is another if anything was added to the thread or removed from it."""
+    run = core.port.run(thread_id)
+    if run is None:
+        return None
+    beside = core.port.attachments(run.run, None, None)
+    return run, [row.number for row in core.port.checkpoints(run.run, 0, -1)], [row.number for row in beside]
+
+
 def folded(lines: Mapping[str, Line]) -> dict[str, Any]:
     """These lines as a fold."""
     return {
@@ -95,19 +122,27 @@ def folded(lines: Mapping[str, Line]) -> dict[str, Any]:
 
 def _upwards(core: Core, spot: Spot) -> Iterator[Found]:
     """The checkpoint and its ancestors, read in pages."""
-    first = core.port.checkpoint(spot.thread_id, Select(spot.lane, spot.checkpoint_id))
+    first = core.port.whole_checkpoint(spot.thread_id, Select(spot.lane, spot.checkpoint_id))
     if first is None or first[1] is None:
         return
-    reader, row = Reader(core, first[0]), first[1]
+    run, row, beside = first
+    assert row is not None
+    reader = Reader(core, run, {(row.lane, row.checkpoint_id): beside})
     near: dict[str, CheckpointRow] = {}
+    met: set[str] = set()
     while True:
         yield reader.found(row)
         if row.parent_id is None:
             return
+        met.add(row.checkpoint_id)
+        if row.parent_id in met:
+            raise DamagedData(f"thread {spot.thread_id!r}", f"the parents of {row.parent_id!r} lead back to it")
         if row.parent_id not in near:
-            near = {other.checkpoint_id: other for other in _older(core, spot, row)}
-            reader.attachments_of(near.values())
-        parent = near.get(row.parent_id) or _one(core, spot, row.parent_id)
+            older = _older(core, spot, row)
+            reader.attachments_of(older)
+            there = {(other.number, other.checkpoint_id) for other in _older(core, spot, row)}
+            near = {name: other for other in older if (other.number, name := other.checkpoint_id) in there}
+        parent = near.get(row.parent_id) or _one(core, spot, row.parent_id, reader)
         if parent is None:
             raise DamagedData(
                 f"thread {spot.thread_id!r}",
@@ -121,6 +156,10 @@ def _older(core: Core, spot: Spot, row: CheckpointRow) -> list[CheckpointRow]:
     return [older for _, older in core.port.find_checkpoints(query)]
 
 
-def _one(core: Core, spot: Spot, checkpoint_id: str) -> CheckpointRow | None:
-    found = core.port.checkpoint(spot.thread_id, Select(spot.lane, checkpoint_id))
-    return found[1] if found else None
+def _one(core: Core, spot: Spot, checkpoint_id: str, reader: Reader) -> CheckpointRow | None:
+    """An ancestor that is not among the checkpoints saved just before: a branch goes on from far back."""
+    found = core.port.whole_checkpoint(spot.thread_id, Select(spot.lane, checkpoint_id))
+    if found is None or found[1] is None:
+        return None
+    reader.know(found[1], found[2])
+    return found[1]

@@ -17,6 +17,7 @@ from holdfast.adapters.langgraph.record import (
     loaded,
     metadata_of,
     read_frame,
+    searched_for,
     sorted_writes,
 )
 from holdfast.adapters.langgraph.thawing import Patterns, thawed
@@ -29,7 +30,6 @@ from holdfast.store.port import CheckpointQuery, Select
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.core import Core
 from holdfast.verbs.shown import checked_checkpoint, checkpoint_place
-from holdfast.verbs.values import metadata_pairs
 
 PAGE: Final = 100
 """Checkpoints of one thread read at once."""
@@ -53,19 +53,28 @@ class Found(NamedTuple):
 class Reader:
     """Reads checkpoints of one thread; what they share is fetched once."""
 
-    def __init__(self, core: Core, run: RunRow) -> None:
+    def __init__(
+        self, core: Core, run: RunRow, attached: dict[tuple[str, str], list[AttachmentRow]] | None = None
+    ) -> None:
         self.core = core
         self.run = thread_row(check_run(run))
         self._chunks: dict[bytes, bytes] = {}
         self._size = 0
-        self._attached: dict[tuple[str, str], list[AttachmentRow]] = {}
+        self._attached = attached or {}
 
     def attachments_of(self, rows: Iterable[CheckpointRow]) -> None:
-        """Fetch what lies beside these checkpoints, in one go."""
+        """Fetch what lies beside these checkpoints, in one go.
+
+        They go together with their checkpoints, so whoever fetches them must then see whether those are still there.
+        """
         places = [(row.lane, row.checkpoint_id) for row in rows]
         self._attached.update({place: [] for place in places})
         for found in self.core.port.attachments_of(self.run.run, places) if places else ():
             self._attached[found.lane, found.checkpoint_id].append(found)
+
+    def know(self, row: CheckpointRow, beside: list[AttachmentRow]) -> None:
+        """Take what lies beside a checkpoint as fetched."""
+        self._attached[row.lane, row.checkpoint_id] = beside
 
     def found(self, row: CheckpointRow, kept: Kept | None = None) -> Found:
         """The checkpoint with its record and what lies beside it, all of it checked.
@@ -73,8 +82,6 @@ class Reader:
         If its root is that of the `kept` one, so is the record, and need not be fetched.
         """
         where = (row.lane, row.checkpoint_id)
-        if where not in self._attached:
-            self.attachments_of([row])
         place = checkpoint_place(self.run.run_id, checked_checkpoint(self.run, row))
         if kept is not None and kept.root == row.root:
             record, size = kept.record, kept.size
@@ -128,24 +135,25 @@ def find(core: Core, spot: Spot, kept: Kept | None = None) -> Found | None:
     """The checkpoint, checked. One that is removed while it is read is not taken for a damaged one."""
     select = Select(spot.lane, spot.checkpoint_id)
     for _ in range(_RACES_MAX):
-        pair = _row(core, spot.thread_id, select)
-        if pair is None:
+        whole = _whole(core, spot.thread_id, select)
+        if whole is None:
             return None
+        run, row, beside = whole
         try:
-            return Reader(core, pair[0]).found(pair[1], kept)
+            return Reader(core, run, {(row.lane, row.checkpoint_id): beside}).found(row, kept)
         except DamagedData:
-            if _row(core, spot.thread_id, select) == pair:
+            if _whole(core, spot.thread_id, select) == whole:
                 raise
     raise DamagedData(f"thread {spot.thread_id!r}", f"it changed {_RACES_MAX} times while it was read")
 
 
-def _row(core: Core, thread_id: str, select: Select) -> tuple[RunRow, CheckpointRow] | None:
-    found = core.port.checkpoint(thread_id, select)
+def _whole(core: Core, thread_id: str, select: Select) -> tuple[RunRow, CheckpointRow, list[AttachmentRow]] | None:
+    found = core.port.whole_checkpoint(thread_id, select)
     if found is None:
         return None
-    run, row = found
+    run, row, beside = found
     if row is not None:
-        return run, row
+        return run, row, beside
     if select == Select() and check_run(run).head:
         raise DamagedData(f"thread {thread_id!r}", f"its newest checkpoint, number {run.head}, is missing")
     return None
@@ -160,7 +168,7 @@ def tuple_of(serde: SerializerProtocol, found: Found, values: dict[str, Any] | N
     return CheckpointTuple(
         config_of(run.run_id, namespace, row.checkpoint_id),
         checkpoint_of(serde, row.checkpoint_id, frame, values),
-        metadata_of(serde, row.metadata, checkpoint_place(run.run_id, row)),
+        metadata_of(serde, row.metadata, record.get("more", {}), checkpoint_place(run.run_id, row)),
         config_of(run.run_id, namespace, row.parent_id) if row.parent_id else None,
         [write.pending(serde) for write in sorted_writes(attached)],
     )
@@ -186,7 +194,7 @@ class Listing:
             WORKFLOW,
             None if namespace is None else lane_of(namespace),
             _text("checkpoint_id", asked.get("checkpoint_id")),
-            metadata_pairs(wanted) if wanted else (),
+            searched_for(wanted) if wanted else (),
             limit=PAGE if self._thread_id is not None else PAGE_OF_ALL,
         )
         self._before = ((before or {}).get("configurable") or {}) if before else {}
@@ -201,13 +209,33 @@ class Listing:
             self._query = self._query._replace(limit=min(self._query.limit, self._left))
         rows = core.port.find_checkpoints(self._query)
         self.over = len(rows) < self._query.limit
-        found = [made for made in _tuples(core, serde, rows) if made is not None]
+        found = [made for made in self._tuples(core, serde, rows) if made is not None]
         if rows:
             self._query = self._query._replace(before=self._cursor(*rows[-1]))
         if self._left is not None:
             self._left -= len(found)
             self.over = self.over or self._left == 0
         return found
+
+    def _tuples(
+        self, core: Core, serde: SerializerProtocol, rows: list[tuple[RunRow, CheckpointRow]]
+    ) -> Iterable[CheckpointTuple | None]:
+        """The rows' tuples; None in place of one that was removed meanwhile."""
+        readers: dict[int, Reader] = {}
+        for run, _ in rows:
+            if run.run not in readers:
+                readers[run.run] = Reader(core, run)
+                readers[run.run].attachments_of(other for owner, other in rows if owner.run == run.run)
+        there = {(run.run, row.number) for run, row in core.port.find_checkpoints(self._query)}
+        for run, row in rows:
+            try:
+                if (run.run, row.number) in there:
+                    yield tuple_of(serde, readers[run.run].found(row))
+                    continue
+            except DamagedData:
+                pass
+            found = find(core, Spot(run.run_id, row.lane, row.lane, row.checkpoint_id))
+            yield None if found is None else tuple_of(serde, found)
 
     def _begin(self, core: Core) -> None:
         """Begin behind the checkpoint that `before` names. If that is gone, ids say what is older."""
@@ -225,23 +253,6 @@ class Listing:
 
     def _cursor(self, run: RunRow, row: CheckpointRow) -> tuple[int, int]:
         return (0, row.number) if self._thread_id is not None else (row.created_us, run.run << 32 | row.number)
-
-
-def _tuples(
-    core: Core, serde: SerializerProtocol, rows: list[tuple[RunRow, CheckpointRow]]
-) -> Iterable[CheckpointTuple | None]:
-    """The rows' tuples; None in place of one that was removed meanwhile."""
-    readers: dict[int, Reader] = {}
-    for run, row in rows:
-        reader = readers.get(run.run)
-        if reader is None:
-            reader = readers[run.run] = Reader(core, run)
-            reader.attachments_of(other for owner, other in rows if owner.run == run.run)
-        try:
-            yield tuple_of(serde, reader.found(row))
-        except DamagedData:
-            found = find(core, Spot(run.run_id, row.lane, row.lane, row.checkpoint_id))
-            yield None if found is None else tuple_of(serde, found)
 
 
 def _text(what: str, value: object) -> str | None:

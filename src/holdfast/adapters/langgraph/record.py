@@ -1,6 +1,6 @@
 """Checkpoints as records: what is stored of a LangGraph checkpoint, and back.
 
-    record := {"langgraph": 1, "frame": bytes, "values": {channel: value, …}, "ns": namespace}
+    record := {"langgraph": 1, "frame": bytes, "values": {channel: value, …}, "ns": namespace, "more": {key: value, …}}
     frame  := deflated MessagePack of [v, ts, channel versions, versions seen, updated channels, all else]
     value  := nothing | piece (see cutting.py) | {"t": the serde's name of another format, "d": its bytes}
     writes := {"w": [task path, [idx, channel], …], idx: value, …}
@@ -12,14 +12,16 @@ Writes are attached to their checkpoint. Those that LangGraph numbers from 0 on 
 one attachment for each call; if a task's writes are put again, of each number the first counts. Special ones (errors,
 interrupts, …) lie alone, as "s" number ":" task id, and the last counts.
 
-Metadata lies beside the record, where it can be searched. What of it no store can keep as it is (an object, say) goes
-through the serde, under one key of ours.
+Metadata lies beside the record, where it can be searched. What of it is too long for that, or nothing a store keeps as
+it is, goes through the serde and lies in the record as "more".
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
 
 import ormsgpack
@@ -34,9 +36,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.cutting import Piece, cut, joined
 from holdfast.adapters.langgraph.serde import StrictSerializer
-from holdfast.errors import DamagedData, Unstorable, UnsupportedFormat
+from holdfast.errors import DamagedData, LimitExceeded, Unstorable, UnsupportedFormat
 from holdfast.ids import check_id
-from holdfast.limits import MIB
+from holdfast.limits import METADATA_BYTES_MAX, MIB
 from holdfast.store.tags import write_metadata
 from holdfast.verbs.values import metadata_dict, metadata_pairs
 
@@ -48,9 +50,13 @@ FOLD: Final = "delta"
 """The attachment that stands for ancestors which were removed; see delta.py."""
 USUAL: Final = "msgpack"
 """The format of nearly all values."""
+DELTA: Final = "counters_since_delta_snapshot"
+"""The metadata by which LangGraph tells which channels are delta channels without a value here."""
 _TOGETHER: Final = "w"
 _SPECIAL: Final = "s"
-_SERIALISED: Final = "holdfast.serialised"
+_WRITES: Final = re.compile(r"[ws]\d+:(.+)", re.DOTALL)
+_SEARCHED_MAX: Final = 1024
+"""Metadata values above this size, encoded, are not searched."""
 _OWN: Final = frozenset({"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"})
 _FRAME_MAX: Final = 16 * MIB
 _EXPECTED: Final = (
@@ -195,34 +201,63 @@ def sorted_writes(attached: Mapping[str, Any]) -> list[Write]:
     """The writes among attachments, which come in the order of their arrival, in the order LangGraph applies them."""
     found: dict[tuple[str, int], Write] = {}
     for key, value in attached.items():
-        task_id = key.partition(":")[2]
-        if key[0] in (_TOGETHER, _SPECIAL) and task_id:
-            task_path, *numbered = value["w"]
+        named = _WRITES.fullmatch(key)
+        if named is not None and isinstance(value, dict) and "w" in value:
+            task_id, (task_path, *numbered) = named[1], value["w"]
             for idx, channel in numbered:
                 found.setdefault((task_id, idx), Write(task_path, task_id, idx, channel, value[str(idx)]))
     return sorted(found.values(), key=lambda write: writes_sort_key(write.task_path, write.task_id, write.idx))
 
 
-def metadata_body(serde: SerializerProtocol, metadata: Mapping[str, Any]) -> bytes:
-    """Metadata as the store keeps it."""
-    try:
-        return write_metadata(metadata_pairs(dict(metadata)))
-    except Unstorable:
-        pass
-    plain: dict[str, Any] = {}
-    others: dict[str, Stored] = {}
+def delta_channels(metadata: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
+    """The channels of a checkpoint whose values follow from its ancestors."""
+    counted = metadata.get(DELTA)
+    return [channel for channel in counted if channel not in values] if isinstance(counted, Mapping) else []
+
+
+def split_metadata(serde: SerializerProtocol, metadata: Mapping[str, Any]) -> tuple[bytes, dict[str, Stored]]:
+    """Metadata as the store keeps and searches it, and the rest, which lies in the record."""
+    searched: list[tuple[str, bytes]] = []
+    more: dict[str, Stored] = {}
+    room = METADATA_BYTES_MAX
     for key, value in metadata.items():
         try:
-            metadata_pairs({key: value})
-            plain[key] = value
-        except Unstorable:
-            others[key] = stored(serde, value)
-    return write_metadata(metadata_pairs({**plain, _SERIALISED: others}))
+            packed = _packed_atom(key, value) if type(value) in (str, int, bool) else _packed(key, value)
+        except (Unstorable, LimitExceeded):
+            packed = b""
+        room -= 4 * len(key) + len(packed)
+        if packed and len(packed) <= _SEARCHED_MAX and room >= 0:
+            searched.append((key, packed))
+        else:
+            more[key] = stored(serde, value)
+    return write_metadata(searched), more
 
 
-def metadata_of(serde: SerializerProtocol, data: bytes, place: str) -> CheckpointMetadata:
+def searched_for(wanted: Mapping[str, Any]) -> tuple[tuple[str, bytes], ...]:
+    """A metadata filter as keys and encoded values."""
+    found = []
+    for key, value in wanted.items():
+        packed = _packed(key, value)
+        if len(packed) > _SEARCHED_MAX:
+            raise LimitExceeded(
+                f"metadata values above {_SEARCHED_MAX} bytes are kept but not searched, as for {key!r}"
+            )
+        found.append((key, packed))
+    return tuple(found)
+
+
+def _packed(key: str, value: object) -> bytes:
+    """A metadata value as it is searched for."""
+    ((_, packed),) = metadata_pairs({key: value})
+    return packed
+
+
+_packed_atom = lru_cache(1024, typed=True)(_packed)
+
+
+def metadata_of(serde: SerializerProtocol, data: bytes, more: Mapping[str, Stored], place: str) -> CheckpointMetadata:
     """Metadata as LangGraph gave it."""
     found = metadata_dict(data, place)
-    for key, value in found.pop(_SERIALISED, {}).items():
+    for key, value in more.items():
         found[key] = loaded(serde, value)
     return cast(CheckpointMetadata, found)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.adapters.langgraph import delta
-from holdfast.adapters.langgraph.reading import PAGE_OF_ALL, Reader
-from holdfast.adapters.langgraph.record import FOLD
+from holdfast.adapters.langgraph.claims import place_for
+from holdfast.adapters.langgraph.reading import PAGE_OF_ALL, find
+from holdfast.adapters.langgraph.record import FOLD, delta_channels
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, thread_row
 from holdfast.adapters.langgraph.writing import attach
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.ids import check_id
+from holdfast.model.commit import Commit
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
+from holdfast.model.status import WAITING
 from holdfast.store.port import CheckpointQuery
 from holdfast.store.seal import check_run
 from holdfast.verbs import keeping, moving
 from holdfast.verbs.core import Core, Place
 from holdfast.verbs.plans import Plan
-from holdfast.verbs.values import metadata_pairs
+from holdfast.verbs.shown import checkpoint_place
+from holdfast.verbs.values import metadata_dict, metadata_pairs
 
 Choose = Callable[[list[CheckpointRow]], set[int]]
 """Says which of a thread's checkpoints, by number, are to go; they are given oldest first."""
@@ -46,6 +51,8 @@ def copy_thread(place: Place, source: str, target: str) -> Plan[None]:
     if run is None:
         raise NotFound(f"there is no thread {source!r} to copy")
     yield from moving.copy(place, source, target)
+    if run.status != WAITING:  # a copy of one that is held would be taken by a worker
+        yield Commit(target, place.core.ids.token(8), status=WAITING)
 
 
 def prune(place: Place, thread_ids: Iterable[str], strategy: str) -> Plan[None]:
@@ -56,18 +63,23 @@ def prune(place: Place, thread_ids: Iterable[str], strategy: str) -> Plan[None]:
         if strategy == "delete":
             yield from delete_thread(place, thread_id)
         else:
-            yield from remove(place, thread_id, lambda rows: all_but_newest(rows, 1))
+            yield from remove(place_for(place.core, thread_id), thread_id, lambda rows: all_but_newest(rows, 1))
 
 
 def delete_for_runs(place: Place, run_ids: Iterable[str]) -> Plan[None]:
     """Remove the checkpoints that these runs of the graph made, in whatever thread."""
-    chosen: dict[str, set[int]] = defaultdict(set)
+    chosen: dict[str, set[tuple[int, str]]] = defaultdict(set)
     for run_id in run_ids:
         found = yield lambda run_id=run_id: _made_by(place.core, str(run_id))  # type: ignore[misc]
-        for thread_id, number in found:
-            chosen[thread_id].add(number)
-    for thread_id, numbers in chosen.items():
-        yield from remove(place, thread_id, lambda rows, numbers=numbers: numbers & {row.number for row in rows})  # type: ignore[misc]
+        for thread_id, *which in found:
+            chosen[thread_id].add(tuple(which))
+    for thread_id, which in chosen.items():
+        choose = _named(which)
+        yield from remove(place_for(place.core, thread_id), thread_id, choose)
+
+
+def _named(which: set[tuple[int, str]]) -> Choose:
+    return lambda rows: {row.number for row in rows if (row.number, row.checkpoint_id) in which}
 
 
 def all_but_newest(rows: Iterable[CheckpointRow], count: int) -> set[int]:
@@ -78,11 +90,12 @@ def all_but_newest(rows: Iterable[CheckpointRow], count: int) -> set[int]:
     return {number for numbers in lanes.values() for number in numbers[:-count]}
 
 
-def remove(place: Place, thread_id: str, choose: Choose, *, dry_run: bool = False) -> Plan[Removed]:
+def remove(place: Place, thread_id: str, choose: Choose, *, dry_run: bool = False, sweep: bool = True) -> Plan[Removed]:
     """Remove the checkpoints that `choose` picks, with their writes.
 
-    First every checkpoint that stays and whose parent goes gets a fold, so that its delta channels lose nothing; then
-    they are removed in one change, unless in the meantime somebody went on from one of them: then it begins anew.
+    First every checkpoint that stays and needs something of a parent that goes gets a fold, so that its delta channels
+    lose nothing; then they are removed in one change, unless in the meantime somebody went on from one of them, or one
+    that was to stay is gone: then it begins anew. With `sweep` off, what they alone needed is freed another time.
     """
     core = place.core
     while True:
@@ -93,17 +106,29 @@ def remove(place: Place, thread_id: str, choose: Choose, *, dry_run: bool = Fals
         gone = choose(rows)
         if dry_run or not gone:
             return Removed(len(gone))
-        for row in _left_alone(rows, gone):
-            fold = yield lambda run=run, row=row: _fold(core, run, row)  # type: ignore[misc]
-            if fold is not None:
-                spot = Spot(thread_id, row.lane, row.lane, row.checkpoint_id)
-                yield from attach(place, spot, {FOLD: (True, fold)})
+        if not (yield from _folded(place, run, rows, gone)):
+            continue
         cut = _Cut(rows, gone)
         removed = yield lambda cut=cut: core.port.prune(thread_id, cut.choose)  # type: ignore[misc]
         if cut.overtaken:
             continue
-        swept = yield lambda run=run: keeping.sweep(core, run.family)  # type: ignore[misc]
-        return Removed(len(removed or ()), swept.bytes + sum(len(row.root) for row in removed or ()))
+        freed = sum(len(row.root) for row in removed or ())
+        if sweep:
+            swept = yield lambda run=run: keeping.sweep(core, run.family)  # type: ignore[misc]
+            freed += swept.bytes
+        return Removed(len(removed or ()), freed)
+
+
+def _folded(place: Place, run: RunRow, rows: list[CheckpointRow], gone: set[int]) -> Plan[bool]:
+    """Attach folds where they are needed. False if the thread is another one by now."""
+    for row in _left_alone(rows, gone):
+        read = partial(_fold, place.core, run, row)
+        fold = yield lambda read=read: delta.in_peace(place.core, run.run_id, read)  # type: ignore[misc]
+        if fold is not None:
+            spot = Spot(run.run_id, row.lane, row.lane, row.checkpoint_id)
+            if not (yield from attach(place, spot, {FOLD: (True, fold)}, run)):
+                return False
+    return True
 
 
 class _Cut:
@@ -111,30 +136,40 @@ class _Cut:
 
     def __init__(self, rows: list[CheckpointRow], gone: set[int]) -> None:
         self._seen = {row.number for row in rows}
-        self._gone = gone
+        self._gone = {_which(row) for row in rows if row.number in gone}
+        self._kept = {_which(row) for row in rows if row.number not in gone}
         self._parents = {(row.lane, row.checkpoint_id) for row in rows if row.number in gone}
         self.overtaken = False
 
     def choose(self, rows: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:  # noqa: ARG002
+        now = {_which(row) for row in rows}
         new = [row for row in rows if row.number not in self._seen]
-        self.overtaken = any((row.lane, row.parent_id) in self._parents for row in new)
-        return [] if self.overtaken else [row.number for row in rows if row.number in self._gone]
+        self.overtaken = not self._kept <= now or any((row.lane, row.parent_id) in self._parents for row in new)
+        return [] if self.overtaken else [row.number for row in rows if _which(row) in self._gone]
+
+
+def _which(row: CheckpointRow) -> tuple[int, str, str]:
+    """A checkpoint, also if its thread was deleted and begun anew, where numbers begin anew."""
+    return row.number, row.lane, row.checkpoint_id
 
 
 def _left_alone(rows: list[CheckpointRow], gone: set[int]) -> list[CheckpointRow]:
-    """The checkpoints that stay and whose parents go."""
-    parents = {(row.lane, row.checkpoint_id) for row in rows if row.number in gone}
-    return [row for row in rows if row.number not in gone and (row.lane, row.parent_id) in parents]
+    """The checkpoints that stay and whose parents go, or have gone."""
+    stay = {(row.lane, row.checkpoint_id) for row in rows if row.number not in gone}
+    return [row for row in rows if row.number not in gone and row.parent_id and (row.lane, row.parent_id) not in stay]
 
 
 def _fold(core: Core, run: RunRow, row: CheckpointRow) -> object:
-    """What the checkpoint's channels without a value owe to its ancestors; None if that is attached already."""
-    found = Reader(core, run).found(row)
-    if FOLD in found.attached:
+    """What the checkpoint's delta channels owe to its ancestors; None if nothing, or if that is attached already."""
+    place = checkpoint_place(run.run_id, row)
+    found = find(core, Spot(run.run_id, row.lane, row.lane, row.checkpoint_id))
+    if found is None:
+        return None  # it went meanwhile, which the removal itself will notice
+    channels = delta_channels(metadata_dict(row.metadata, place), found.record["values"])
+    if FOLD in found.attached or not channels:
         return None
-    missing = [channel for channel in found.frame.versions if channel not in found.record["values"]]
     spot = Spot(run.run_id, row.lane, row.lane, row.checkpoint_id)
-    return delta.folded(delta.walk(core, spot, missing))
+    return delta.folded(delta.walk(core, spot, channels))
 
 
 def _thread(core: Core, thread_id: str) -> RunRow | None:
@@ -142,12 +177,12 @@ def _thread(core: Core, thread_id: str) -> RunRow | None:
     return None if run is None else thread_row(check_run(run))
 
 
-def _made_by(core: Core, run_id: str) -> list[tuple[str, int]]:
+def _made_by(core: Core, run_id: str) -> list[tuple[str, int, str]]:
     query = CheckpointQuery(workflow=WORKFLOW, tags=metadata_pairs({"run_id": run_id}), limit=PAGE_OF_ALL)
-    found: list[tuple[str, int]] = []
+    found: list[tuple[str, int, str]] = []
     while True:
         rows = core.port.find_checkpoints(query)
-        found += [(run.run_id, row.number) for run, row in rows]
+        found += [(run.run_id, row.number, row.checkpoint_id) for run, row in rows]
         if len(rows) < query.limit:
             return found
         run, row = rows[-1]

@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
+from holdfast.adapters.langgraph.claims import place_for
 from holdfast.adapters.langgraph.removing import Choose, all_but_newest, remove
 from holdfast.adapters.langgraph.threads import WORKFLOW, thread_row
 from holdfast.clock import US
-from holdfast.errors import InvalidInput
+from holdfast.errors import DamagedData, InvalidInput, RunClaimed
 from holdfast.ids import check_id
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.port import RunQuery
@@ -32,6 +33,8 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: int
     """Removed, of threads that stay."""
     threads_removed: int
+    skipped: tuple[str, ...]
+    """Threads that were left alone, because somebody holds them or they are damaged, each with the reason."""
     bytes_freed: int
     """0 in a dry run."""
     dry_run: bool
@@ -54,26 +57,46 @@ def retain(
     young_us, idle_us = _us("newer_than", newer_than), _us("idle", idle)
     core, now_us = place.core, place.core.clock.now_us()
     looked = checkpoints = threads = freed = 0
+    skipped: list[str] = []
+    families: set[int] = set()
     named = None if thread_ids is None else [check_id("thread_id", str(name)) for name in thread_ids]
+    rule = _rule(last, None if young_us is None else now_us - young_us)
     before: int | None = None
     while True:
         rows: list[RunRow] = yield lambda before=before: _page(core, named, before)  # type: ignore[misc]
         for run in rows:
             looked += 1
-            if idle_us is not None and run.updated_us < now_us - idle_us:
-                gone = True if dry_run else (yield from _removed_whole(place, run))
-                threads += gone
-                if gone:
-                    continue
-            if last is not None or young_us is not None:
-                since = None if young_us is None else now_us - young_us
-                removed = yield from remove(place, run.run_id, _rule(last, since), dry_run=dry_run)
-                checkpoints, freed = checkpoints + removed.checkpoints, freed + removed.bytes
+            try:
+                if idle_us is not None and run.updated_us < now_us - idle_us:
+                    gone = (yield from _removed_whole(place, run)) if not dry_run else True
+                    threads += gone
+                    families |= {run.family} if gone else set()
+                    if gone:
+                        continue
+                if last is not None or young_us is not None:
+                    holder = place_for(core, run.run_id)
+                    removed = yield from remove(holder, run.run_id, rule, dry_run=dry_run, sweep=False)
+                    checkpoints, freed = checkpoints + removed.checkpoints, freed + removed.bytes
+                    families |= {run.family} if removed.checkpoints else set()
+            except (RunClaimed, DamagedData) as problem:
+                skipped.append(f"{run.run_id}: {problem}")
         if named is not None or len(rows) < _PAGE:
-            return Retained(
-                threads=looked, checkpoints=checkpoints, threads_removed=threads, bytes_freed=freed, dry_run=dry_run
-            )
+            break
         before = rows[-1].run
+    for family in sorted(families) if not dry_run else ():
+        swept = yield lambda family=family: _swept(core, family)  # type: ignore[misc]
+        freed += swept
+    return Retained(
+        threads=looked, checkpoints=checkpoints, threads_removed=threads, skipped=tuple(skipped), bytes_freed=freed,
+        dry_run=dry_run,
+    )  # fmt: skip
+
+
+def _swept(core: Core, family: int) -> int:
+    try:
+        return keeping.sweep(core, family).bytes
+    except DamagedData:  # what a damaged checkpoint leads to is not known, so nothing may be taken from it
+        return 0
 
 
 def _us(what: str, age: Age | None) -> int | None:
@@ -95,16 +118,28 @@ def _page(core: Core, named: list[str] | None, before: int | None) -> list[RunRo
 def _rule(last: int | None, since_us: int | None) -> Choose:
     def choose(rows: list[CheckpointRow]) -> set[int]:
         old = {row.number for row in rows if since_us is None or row.created_us < since_us}
-        return old & all_but_newest(rows, 1 if last is None else last)
+        gone = old & all_but_newest(rows, 1 if last is None else last)
+        return gone | _finished_tasks(rows, gone)
 
     return choose
+
+
+def _finished_tasks(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
+    """The checkpoints of subgraphs that belong to a part of the history that goes.
+
+    Every call of a subgraph has a namespace of its own, named by its task. The graph's own checkpoints say how far its
+    history is kept: what a task did before the first of them is of no use to anybody. A subgraph that remembers from
+    call to call has a namespace without a task, and stays.
+    """
+    first = min((row.number for row in rows if not row.lane and row.number not in gone), default=0)
+    newest = {row.lane: row.number for row in rows}
+    finished = {lane for lane, number in newest.items() if ":" in lane.rpartition("|")[2] and number < first}
+    return {row.number for row in rows if row.lane in finished}
 
 
 def _removed_whole(place: Place, run: RunRow) -> Plan[bool]:
     """Remove a thread that has not changed since it was looked at. False if it has, or if somebody holds it."""
     gone = yield lambda: place.core.port.delete_run(run.run_id, run.commit_id)
-    if not isinstance(gone, RunRow):
-        return False
-    place.core.memory.forget(run.run_id)
-    yield lambda: keeping.sweep(place.core, run.family)
-    return True
+    if isinstance(gone, RunRow):
+        place.core.memory.forget(run.run_id)
+    return isinstance(gone, RunRow)

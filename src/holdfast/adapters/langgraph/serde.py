@@ -8,6 +8,7 @@ does not rebuild, this raises; and what could not be read is not written.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, Final
@@ -51,6 +52,13 @@ class StrictSerializer(JsonPlusSerializer):
             return self._unpacked(body)
         if kind == "pickle":
             raise ValueUnreadable("a value was stored with pickle, which runs whatever the data says; it is not read")
+        if kind == "json":
+            try:
+                return json.loads(body, object_hook=self._revived)
+            except ValueError as error:
+                if isinstance(error, HoldfastError):
+                    raise
+                raise ValueUnreadable(f"a stored value cannot be read: {error}") from error
         try:
             return super().loads_typed(data)
         except NotImplementedError as error:
@@ -110,25 +118,47 @@ class StrictSerializer(JsonPlusSerializer):
         return name in safe.SAFE_MSGPACK_TYPES or (isinstance(mine, set) and name in mine)
 
     def check(self, body: bytes) -> None:
-        """Raise TypeRefused if these MessagePack bytes hold a type that could not be read back. Imports nothing."""
+        """Raise if these MessagePack bytes could not be read back.
+
+        Types that LangGraph calls safe are known to come back, and others are made once, to see whether they do.
+        """
         problems: list[Exception] = []
+        unsure = False
 
         def hook(code: int, data: bytes) -> None:
+            nonlocal unsure
             inside = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
-            if _SINGLE <= code <= _PYDANTIC_V2 and not self.allows(name := _name(code, inside)):
+            if code == _SNAPSHOT:
+                return
+            if not _SINGLE <= code <= _PYDANTIC_V2:
+                unsure = True
+            elif not self.allows(name := _name(code, inside)):
                 problems.append(TypeRefused(name[0], ".".join(name[1:])))
+            elif len(name) == 2 and name not in safe.SAFE_MSGPACK_TYPES:
+                unsure = True
 
         ormsgpack.unpackb(body, ext_hook=hook, option=_OPTION)
         if problems:
             raise problems[0]
+        if unsure:
+            self._unpacked(body)
 
-    def _reviver(self, value: dict[str, Any]) -> Any:
+    def _revived(self, value: dict[str, Any]) -> Any:
         """Values of LangGraph's older JSON format: an object that is not rebuilt is an error, not a dict."""
-        if value.get("lc") == 2 and value.get("type") == "constructor" and isinstance(value.get("id"), list):
-            *module, name = value["id"]
-            if not self.allows((".".join(module), name)):
-                raise TypeRefused(".".join(module), name)
-        return super()._reviver(value)
+        if value.get("type") != "constructor" or value.get("lc") not in (1, 2):
+            return value
+        named = value.get("id")
+        if not isinstance(named, list) or not all(isinstance(part, str) for part in named) or len(named) < 2:
+            raise ValueUnreadable(f"a stored value names no type: {named!r}")
+        name = (".".join(named[:-1]), named[-1])
+        if value["lc"] == 1:  # LangChain's own names, of which only those of messages are known
+            known = [safe_name for safe_name in safe.SAFE_MSGPACK_TYPES if safe_name[1] == name[1]]
+            name = known[0] if known and known[0][0].startswith("langchain_core.") else name  # type: ignore[assignment]
+        make = self._classes.get(name) or self._imported(name)
+        try:
+            return make(*(value.get("args") or ()), **(value.get("kwargs") or {}))
+        except Exception as error:
+            raise ValueUnreadable(f"a stored {'.'.join(name)} cannot be made anew: {error}") from error
 
 
 def _name(code: int, inside: list[Any]) -> tuple[str, ...]:

@@ -71,8 +71,9 @@ def copied(message: BaseMessage) -> BaseMessage:
     copy = message.__copy__()
     fields = copy.__dict__
     for name, value in fields.items():
-        if type(value) not in _FLAT:
-            fields[name] = deepcopy(value) if value else type(value)()
+        kind = type(value)
+        if kind not in _FLAT:
+            fields[name] = kind() if kind in (dict, list) and not value else deepcopy(value)
     if copy.__pydantic_extra__:
         object.__setattr__(copy, "__pydantic_extra__", deepcopy(copy.__pydantic_extra__))
     return copy

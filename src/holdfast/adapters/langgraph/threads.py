@@ -36,7 +36,7 @@ def spot_of(config: RunnableConfig) -> Spot:
         raise InvalidInput('the config has no thread_id; pass {"configurable": {"thread_id": "…"}}')
     thread_id = check_id("thread_id", str(configurable["thread_id"]))
     namespace = configurable.get("checkpoint_ns") or ""
-    checkpoint_id = configurable.get("checkpoint_id")
+    checkpoint_id = configurable.get("checkpoint_id") or None
     if checkpoint_id is not None:
         checkpoint_id = check_id("checkpoint_id", str(checkpoint_id))
     return Spot(thread_id, namespace, lane_of(namespace), checkpoint_id)
@@ -44,9 +44,13 @@ def spot_of(config: RunnableConfig) -> Spot:
 
 def lane_of(namespace: str) -> str:
     """The lane a namespace lives on."""
-    name = namespace.encode()
+    if not isinstance(namespace, str):
+        raise InvalidInput(f"checkpoint_ns must be text, not {type(namespace).__name__}")
+    name = namespace.encode(errors="replace")
     if len(name) <= ID_BYTES_MAX:
         return check_id("checkpoint_ns", namespace) if namespace else ""
+    for start in range(0, len(namespace), ID_BYTES_MAX // 4):
+        check_id("checkpoint_ns", namespace[start : start + ID_BYTES_MAX // 4])
     kept = name[: ID_BYTES_MAX - _HASH_CHARS - 1].decode(errors="ignore")
     return f"{kept}#{blake3(name).hexdigest(_HASH_CHARS // 2)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     ChannelVersions,
@@ -15,14 +16,24 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.recent import Kept, Recent
-from holdfast.adapters.langgraph.record import VERSION, Stored, frame_of, metadata_body, stored, writes_of
+from holdfast.adapters.langgraph.record import (
+    VERSION,
+    Stored,
+    delta_channels,
+    frame_of,
+    split_metadata,
+    stored,
+    writes_of,
+)
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, config_of, spot_of
 from holdfast.errors import InvalidInput
 from holdfast.ids import check_id
-from holdfast.limits import STEP_MAX
-from holdfast.model.commit import Commit, Committed, NewAttachment, NewCheckpoint
+from holdfast.limits import KIB, STEP_MAX
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, Committed, NewAttachment, NewCheckpoint, Refused
+from holdfast.model.rows import RunRow
 from holdfast.model.status import WAITING
-from holdfast.state.encoder import encode
+from holdfast.state.encoder import Encoded, encode
 from holdfast.verbs.core import Place
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.writing import committed, creation, outdated
@@ -30,6 +41,8 @@ from holdfast.verbs.writing import committed, creation, outdated
 FINE: Final = 512
 """States and writes are cut finer than elsewhere: a message that a task wrote is then stored once, as a write and as a
 part of the conversation."""
+_HEAVY: Final = 256 * KIB
+"""Threads above this size are serialised beside the event loop and not on it, for awaiting callers."""
 
 
 def put(
@@ -46,20 +59,26 @@ def put(
     checkpoint_id = check_id("checkpoint id", checkpoint["id"])
     before = recent.get(spot.thread_id, spot.lane)
     parent = before if before is not None and before.checkpoint_id == spot.checkpoint_id else None
-    values = _values(serde, checkpoint, new_versions, parent)
-    record = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": values}
-    if spot.namespace != spot.lane:
-        record["ns"] = spot.namespace
-    described = metadata_body(serde, get_checkpoint_metadata(config, metadata))
-    step = metadata.get("step")
-    core = place.core
+    heavy = before is not None and before.size > _HEAVY
+
+    def make() -> tuple[dict[str, Any], bytes]:
+        return _record(serde, spot, config, checkpoint, metadata, new_versions, parent)
+
+    record, described = (yield make) if heavy else make()
+    core, step = place.core, metadata.get("step")
+    needs_parent = bool(delta_channels(metadata, record["values"]))
     while True:
         known = place.known(spot.thread_id)
         memo, hashes = (known.memos.get(spot.lane), known.hashes) if known else (None, frozenset())
-        encoded = encode(record, memo, hashes, FINE)
+
+        def pack(memo: Any = memo, hashes: Any = hashes) -> Encoded:
+            return encode(record, memo, hashes, FINE)
+
+        encoded: Encoded = (yield pack) if heavy else pack()
         new = NewCheckpoint(
             checkpoint_id, encoded.root, spot.lane, spot.checkpoint_id or "",
             step + 1 if type(step) is int and -1 <= step < STEP_MAX else None, metadata=described, replace=True,
+            needs_parent=needs_parent,
         )  # fmt: skip
         commit = Commit(
             spot.thread_id, core.ids.token(8), place.guard(known if encoded.linked else None), creation(place),
@@ -75,6 +94,26 @@ def put(
         kept = Kept(checkpoint_id, encoded.root, versions, record, encoded.size, patterns)
         recent.note(spot.thread_id, spot.lane, kept)
         return config_of(spot.thread_id, spot.namespace, checkpoint_id)
+
+
+def _record(
+    serde: SerializerProtocol,
+    spot: Spot,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+    parent: Kept | None,
+) -> tuple[dict[str, Any], bytes]:
+    """What is stored of a checkpoint, and its metadata."""
+    values = _values(serde, checkpoint, new_versions, parent)
+    described, more = split_metadata(serde, get_checkpoint_metadata(config, metadata))
+    record: dict[str, Any] = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": values}
+    if spot.namespace != spot.lane:
+        record["ns"] = spot.namespace
+    if more:
+        record["more"] = more
+    return record, described
 
 
 def _values(
@@ -108,8 +147,11 @@ def put_writes(
     yield from attach(place, spot, writes_of(serde, writes, task_id, task_path))
 
 
-def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]]) -> Plan[None]:
-    """Keep values beside a checkpoint, in one commit. Each says whether it takes the place of one that is there."""
+def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]], run: RunRow | None = None) -> Plan[bool]:
+    """Keep values beside a checkpoint, in one commit. Each says whether it takes the place of one that is there.
+
+    With `run` only if the thread still is that one; False if it is not.
+    """
     assert spot.checkpoint_id is not None
     while values:
         known = place.known(spot.thread_id)
@@ -122,17 +164,23 @@ def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]]) -> 
             new.append(NewAttachment(spot.checkpoint_id, key, encoded.root, spot.lane, replaces, keep=not replaces))
             chunks.update(encoded.chunks)
             linked = linked or encoded.linked
+        guard = place.guard(known if linked else None)
+        if run is not None and guard.incarnation in (None, run.incarnation):
+            guard = msgspec.structs.replace(guard, incarnation=run.incarnation)
         commit = Commit(
-            spot.thread_id, place.core.ids.token(8), place.guard(known if linked else None), creation(place),
-            WORKFLOW, _status(place), attachments=tuple(new), chunks=place.core.chunk_rows(chunks, short=True),
+            spot.thread_id, place.core.ids.token(8), guard, None if run else creation(place), WORKFLOW,
+            _status(place), attachments=tuple(new), chunks=place.core.chunk_rows(chunks, short=True),
         )  # fmt: skip
         outcome = yield commit
+        if run is not None and type(outcome) is Refused and outcome.why in (why.NO_RUN, why.INCARNATION):
+            return False
         if outdated(place, spot.thread_id, outcome, known):
             continue
         done = committed(place, commit, outcome)
         if done.fresh and chunks:
             place.core.memory.note(done.run, chunks)
-        return
+        return True
+    return True
 
 
 def _status(place: Place) -> str | None:

@@ -55,7 +55,9 @@ def _note(draft: Draft, rows: list[CheckpointRow]) -> None:
 
 def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Refused | None:
     """Number the checkpoints and move the heads of their lanes."""
-    if len(checkpoints) == 1 and not checkpoints[0].checkpoint_id and not checkpoints[0].lane:
+    if len(checkpoints) == 1 and not (
+        checkpoints[0].checkpoint_id or checkpoints[0].lane or checkpoints[0].needs_parent
+    ):
         return _add_one(draft, checkpoints[0])
     run, serial = draft.run, draft.run.serial
     heads: dict[str, LaneRow] = {}
@@ -65,6 +67,8 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
     for new in checkpoints:
         if new.covers is not None and new.covers > draft.position:
             return Refused(why.COVERS, run, f"{new.covers} {draft.position}")
+        if new.needs_parent and not _has_parent(draft, new):
+            return Refused(why.NO_PARENT, run, new.parent_id or "")
         old = draft.look.checkpoint(run.run, new.lane, new.checkpoint_id) if new.checkpoint_id and draft.look else None
         head = heads.get(new.lane) or _head(draft, new.lane)
         if old is None:
@@ -91,6 +95,13 @@ def add_checkpoints(draft: Draft, checkpoints: tuple[NewCheckpoint, ...]) -> Ref
         draft.changes["rewrites"] = run.rewrites + len(replaced)
     _move_heads(draft, heads)
     return None
+
+
+def _has_parent(draft: Draft, new: NewCheckpoint) -> bool:
+    """Whether the parent it names is there; one that names none needs none."""
+    if not new.parent_id:
+        return True
+    return draft.look is not None and draft.look.checkpoint(draft.run.run, new.lane, new.parent_id) is not None
 
 
 def _add_one(draft: Draft, new: NewCheckpoint) -> Refused | None:

@@ -66,8 +66,10 @@ class Foreseen:
         self._asked: list[tuple[str, tuple[str, ...], Any, psycopg.Cursor[tuple[Any, ...]]]] = []
         for commit in commits:
             for new in commit.checkpoints:
-                if new.checkpoint_id and own_checkpoint_number(new.checkpoint_id) is None:
-                    bindings = (commit.run_id, new.lane, new.checkpoint_id)
+                for name in {new.checkpoint_id, new.parent_id if new.needs_parent else ""} - {"", None}:
+                    if own_checkpoint_number(name or "") is not None:
+                        continue
+                    bindings = (commit.run_id, new.lane, name or "")
                     found = link.execute(sql["checkpoint_of_run"], bindings, binary=True)
                     self._asked.append((commit.run_id, bindings[1:], CheckpointRow, found))
             for effect in commit.effects:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from holdfast.ids import own_checkpoint_number
 from holdfast.model.rows import (
     AttachmentRow,
     CheckpointRow,
@@ -70,6 +71,19 @@ class PostgresReads(StorePort):
         if select == Select():
             return self._newest(run_id)
         return self._read(lambda link: _snapshot(link, lambda: work(link)))
+
+    def whole_checkpoint(
+        self, run_id: str, select: Select
+    ) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
+        if select == Select():
+            rows = self._all("whole_newest", run_id)
+        elif select == Select(select.lane):
+            rows = self._all("whole_of_lane", select.lane, run_id)
+        elif select.checkpoint_id is not None and own_checkpoint_number(select.checkpoint_id) is None:
+            rows = self._all("whole_by_id", select.lane, select.checkpoint_id, run_id)
+        else:
+            return super().whole_checkpoint(run_id, select)
+        return _whole(rows)
 
     def _newest(self, run_id: str) -> tuple[RunRow, CheckpointRow | None] | None:
         found = self._first("run_with_head", run_id)
@@ -256,6 +270,22 @@ def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Any, ...]]:
     if select.before is None and select.lane:
         return "checkpoint_of_lane", (row.run, select.lane)
     return "checkpoint_before", (start, end, select.lane)
+
+
+def _whole(rows: list[Any]) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
+    """Rows of a join of a run, one checkpoint and its attachments."""
+    if not rows:
+        return None
+    end = RUN_COLUMNS + len(CheckpointRow.__struct_fields__)
+    run, columns = built(RunRow, rows[0][:RUN_COLUMNS]), rows[0][RUN_COLUMNS:end]
+    if columns[0] is None:
+        return run, None, []
+    found = built(CheckpointRow, columns)
+    beside = [row[end:] for row in rows if row[end] is not None]
+    return run, found, [
+        AttachmentRow(number, found.lane, found.checkpoint_id, name, created_us, root, seal)
+        for number, name, created_us, root, seal in beside
+    ]  # fmt: skip
 
 
 def _with_run(kind: Any, rows: list[Any]) -> list[tuple[RunRow, Any]]:

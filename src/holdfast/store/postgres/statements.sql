@@ -32,6 +32,23 @@ SELECT <checkpoint> FROM checkpoints WHERE named AND run = ? AND lane = ? AND ch
 SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read> FROM runs r LEFT JOIN checkpoints c
 ON c.key = r.run * 4294967296 + r.head WHERE r.run_id = ?;
 
+-- A checkpoint with its run and its attachments, all of one moment; the checkpoint stands in every row.
+-- name: whole_newest
+SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read>, a.key & 4294967295, a.name, a.created_us, a.root, a.seal
+FROM runs r LEFT JOIN checkpoints c ON c.key = r.run * 4294967296 + r.head
+LEFT JOIN attachments a ON a.run = c.run AND a.lane = c.lane AND a.checkpoint_id = c.checkpoint_id WHERE r.run_id = ?;
+
+-- name: whole_of_lane
+SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read>, a.key & 4294967295, a.name, a.created_us, a.root, a.seal
+FROM runs r LEFT JOIN lanes l ON l.run = r.run AND l.lane = ?
+LEFT JOIN checkpoints c ON c.key = r.run * 4294967296 + l.head
+LEFT JOIN attachments a ON a.run = c.run AND a.lane = c.lane AND a.checkpoint_id = c.checkpoint_id WHERE r.run_id = ?;
+
+-- name: whole_by_id
+SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read>, a.key & 4294967295, a.name, a.created_us, a.root, a.seal
+FROM runs r LEFT JOIN checkpoints c ON c.named AND c.run = r.run AND c.lane = ? AND c.checkpoint_id = ?
+LEFT JOIN attachments a ON a.run = c.run AND a.lane = c.lane AND a.checkpoint_id = c.checkpoint_id WHERE r.run_id = ?;
+
 -- The run and the newest of its checkpoints that are searched for, by the range of its keys.
 -- name: found_of_run
 SELECT <r.run>, f.* FROM runs r CROSS JOIN LATERAL (SELECT <c.checkpoint> FROM checkpoints c

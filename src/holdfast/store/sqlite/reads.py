@@ -60,16 +60,20 @@ class SqliteReads(StorePort):
         return [built(RunRow, row) for row in found]
 
     def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
-        def work(connection: apsw.Connection) -> tuple[RunRow, CheckpointRow | None] | None:
-            found = first(connection.execute, statements()["run_by_id"], (run_id,))
-            if not found:
-                return None
-            row = built(RunRow, found)
-            if select.checkpoint_id is not None:
-                return row, find_checkpoint(connection.execute, row.run, select.lane, select.checkpoint_id)
-            name, bindings = _selection(row, select)
-            found = first(connection.execute, statements()[name], bindings)
-            return row, checkpoint_row(found) if found else None
+        return self._read(lambda connection: _snapshot(connection, lambda c: _checkpoint(c, run_id, select)))
+
+    def whole_checkpoint(
+        self, run_id: str, select: Select
+    ) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
+        def work(connection: apsw.Connection) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
+            found = _checkpoint(connection, run_id, select)
+            if found is None or found[1] is None:
+                return None if found is None else (found[0], None, [])
+            run, row = found
+            assert row is not None
+            bindings = (run.run, row.lane, row.checkpoint_id)
+            rows = connection.execute(statements()["attachments_of_checkpoint"], bindings).fetchall()
+            return run, row, [built(AttachmentRow, one) for one in rows]
 
         return self._read(lambda connection: _snapshot(connection, work))
 
@@ -188,6 +192,18 @@ def roots_after(connection: apsw.Connection, run: int, seen: Seen) -> list[bytes
     found: list[Any] = connection.execute(sql["checkpoint_roots"], (key_of(run, seen.serial), last)).fetchall()
     found += connection.execute(sql["attachment_roots"], (key_of(run, seen.attached), last)).fetchall()
     return [row[0] for row in found]
+
+
+def _checkpoint(connection: apsw.Connection, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
+    found = first(connection.execute, statements()["run_by_id"], (run_id,))
+    if not found:
+        return None
+    row = built(RunRow, found)
+    if select.checkpoint_id is not None:
+        return row, find_checkpoint(connection.execute, row.run, select.lane, select.checkpoint_id)
+    name, bindings = _selection(row, select)
+    found = first(connection.execute, statements()[name], bindings)
+    return row, checkpoint_row(found) if found else None
 
 
 def _snapshot(connection: apsw.Connection, work: Callable[[apsw.Connection], Result]) -> Result:
