@@ -19,7 +19,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Send, interrupt
 
-from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph import HoldfastSaver, Migrated
 from tests.langgraph.material import Delta, chat, said
 from tests.postgres import places
 
@@ -49,9 +49,9 @@ class Source:
             self.plain, autocommit=True, prepare_threshold=0, row_factory=psycopg.rows.dict_row
         ) as link:
             link.execute(f'SET search_path = "{self.schema}"')
-            saver = PostgresSaver(link)  # type: ignore[arg-type]
-            saver.setup()
-            yield saver
+            postgres = PostgresSaver(link)
+            postgres.setup()
+            yield postgres
 
     def execute(self, statement: str, *values: Any) -> None:
         """Change something by another road."""
@@ -151,8 +151,9 @@ def filled(source: Source, turns: int = 6) -> None:
         asking(saver).invoke(Command(resume="yes"), of("answered"))
 
 
-def shown(found: CheckpointTuple) -> dict[str, Any]:
+def shown(found: CheckpointTuple | None) -> dict[str, Any]:
     """A checkpoint as a saver gives it, to be compared."""
+    assert found is not None
     checkpoint: dict[str, Any] = {"updated_channels": None, **found.checkpoint}
     return {
         "config": found.config["configurable"],
@@ -180,9 +181,23 @@ def assert_same(source: Source, url: str, *threads: str) -> None:
         for mine, other in zip(found, expected, strict=True):
             assert mine == other
         for each in expected:
-            one = ours.get_tuple({"configurable": each["config"]})
-            assert one is not None
-            assert shown(one) == each
+            assert shown(ours.get_tuple({"configurable": each["config"]})) == each
         for thread in names:
             newest = [saver.get_tuple(of(thread)) for saver in (ours, theirs)]
             assert shown(newest[0]) == shown(newest[1])
+
+
+def clean(report: Migrated, **expected: Any) -> Migrated:
+    """The report, if it has no problems and says this."""
+    assert report.problems == []
+    assert report.skipped == []
+    for name, value in expected.items():
+        assert getattr(report, name) == value, report
+    return report
+
+
+def counted(source: Source) -> tuple[int, int]:
+    """How many checkpoints and writes the source has."""
+    with source.saver() as saver:
+        found = list(saver.list(None))
+        return len(found), sum(len(each.pending_writes) for each in found)

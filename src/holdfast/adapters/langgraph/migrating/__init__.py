@@ -4,6 +4,7 @@
     parts.py             checkpoints taken apart, without making objects of what is in them
     stored.py            what of it goes into the store
     moving.py            one thread, several checkpoints in a commit
+    marks.py             what it leaves in the run's metadata
     verifying.py         what was moved, read back and compared
     running.py           all threads
     report.py, progress.py

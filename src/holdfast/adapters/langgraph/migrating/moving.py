@@ -15,12 +15,13 @@ import msgspec
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.migrating import stored
+from holdfast.adapters.langgraph.migrating.marks import MARK, Mark, mark_of
 from holdfast.adapters.langgraph.migrating.source import Parts, Row, Thread, Typed, Unreadable
 from holdfast.adapters.langgraph.record import FOLD, VERSION, Stored
 from holdfast.adapters.langgraph.threads import WORKFLOW, lane_of
 from holdfast.adapters.langgraph.writing import FINE
 from holdfast.clock import US
-from holdfast.errors import Conflict, HoldfastError, InvalidInput, RunClaimed
+from holdfast.errors import Conflict, HoldfastError, InvalidInput
 from holdfast.ids import check_id
 from holdfast.limits import MIB, STEP_MAX
 from holdfast.model import commit as why
@@ -31,11 +32,9 @@ from holdfast.runtime.owner import Owner
 from holdfast.state.encoder import Memo, encode
 from holdfast.store.port import Select
 from holdfast.verbs.core import Core, Holder, Place
-from holdfast.verbs.values import metadata_dict, metadata_pairs
+from holdfast.verbs.values import metadata_pairs
 from holdfast.verbs.writing import committed
 
-MARK: Final = "langgraph.migrated"
-"""The mark's name in the run's metadata."""
 LEASE_S: Final = 10.0
 _COMMIT_CHECKPOINTS: Final = 64
 _COMMIT_BYTES: Final = 4 * MIB
@@ -49,33 +48,6 @@ Value = TypeVar("Value")
 
 class Again(Exception):
     """The store changed in a way that does no harm but needs a new look."""
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """What the last commit of a migration says of a thread."""
-
-    thread: str
-    serial: int
-    attached: int
-    rewrites: int
-    last: tuple[str, str]
-    """Namespace and id of the last checkpoint moved."""
-    source: str
-    """How the thread looked in the source; empty as long as it is not moved whole, and verified if that was asked."""
-
-    def fits(self, run: RunRow) -> bool:
-        """Whether the run has nothing that this migration did not put there."""
-        return (self.serial, self.attached, self.rewrites) == (run.serial, run.attached, run.rewrites)
-
-
-def mark_of(run: RunRow) -> Mark | None:
-    """The mark that a migration left, if this run is the one it was left on."""
-    found = metadata_dict(run.metadata, f"run {run.run_id!r}").get(MARK)
-    try:
-        mark = msgspec.convert(found, Mark)
-    except msgspec.ValidationError:
-        return None
-    return mark if mark.thread == run.run_id else None
 
 
 class _Recent(OrderedDict[str, Value], Generic[Value]):
@@ -369,6 +341,3 @@ def _where(row: Row) -> str:
 def _differs(new: NewCheckpoint, old: CheckpointRow) -> bool:
     same = (new.root, new.metadata or b"", new.parent_id or None) == (old.root, old.metadata, old.parent_id)
     return not same or (new.step is not None and new.step != old.step)
-
-
-__all__ = ["Again", "Mark", "Mover", "RunClaimed", "mark_of"]

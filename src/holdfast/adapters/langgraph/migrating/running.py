@@ -11,7 +11,8 @@ from typing import Final
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast import forking
-from holdfast.adapters.langgraph.migrating.moving import Again, Mover, mark_of
+from holdfast.adapters.langgraph.migrating.marks import mark_of
+from holdfast.adapters.langgraph.migrating.moving import Again, Mover
 from holdfast.adapters.langgraph.migrating.progress import Tell, teller
 from holdfast.adapters.langgraph.migrating.report import Migrated
 from holdfast.adapters.langgraph.migrating.source import Source, SourceChanged, SourceFailed, Thread

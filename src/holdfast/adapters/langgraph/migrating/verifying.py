@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Final
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -14,50 +13,32 @@ from holdfast.adapters.langgraph.reading import Found, Reader
 from holdfast.adapters.langgraph.record import metadata_of, sorted_writes, typed
 from holdfast.adapters.langgraph.threads import lane_of
 from holdfast.errors import DamagedData
-from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.port import Select
 from holdfast.verbs.core import Core
 
-_AT_ONCE: Final = 50
-"""Checkpoints that are read together; what they share is fetched once, and then let go."""
+_TOGETHER: Final = 50
+"""So many checkpoints share what was fetched for one of them; then it is let go."""
 
 
 def differences(
     core: Core, serde: SerializerProtocol, thread_id: str, rows: Iterable[Row], left_out: set[tuple[str, str]]
 ) -> Iterator[str]:
     """What of the thread is not stored as it is in the source; those `left_out` are known not to be there."""
-    rows = iter(rows)
-    while page := list(islice(rows, _AT_ONCE)):
-        wanted = [row for row in page if (row.namespace, row.checkpoint_id) not in left_out]
-        run, found = _fetched(core, thread_id, wanted)
-        reader = Reader(core, run) if run is not None else None
-        if reader is not None:
-            reader.attachments_of(found.values())
-        for row in wanted:
-            there = found.get((lane_of(row.namespace), row.checkpoint_id))
-            differs = "the checkpoint, which is not there"
-            if there is not None and reader is not None:
-                try:
-                    differs = _difference(serde, row, reader.found(there)) or ""
-                except (DamagedData, Unreadable) as error:
-                    differs = str(error)
-            if differs:
-                yield f"checkpoint {row.checkpoint_id!r} of namespace {row.namespace!r} differs in the store: {differs}"
-
-
-def _fetched(
-    core: Core, thread_id: str, rows: Iterable[Row]
-) -> tuple[RunRow | None, dict[tuple[str, str], CheckpointRow]]:
-    run: RunRow | None = None
-    found: dict[tuple[str, str], CheckpointRow] = {}
-    for row in rows:
-        lane = lane_of(row.namespace)
-        pair = core.port.checkpoint(thread_id, Select(lane, row.checkpoint_id))
-        if pair is not None:
-            run = pair[0]
-            if pair[1] is not None:
-                found[lane, row.checkpoint_id] = pair[1]
-    return run, found
+    reader: Reader | None = None
+    for number, row in enumerate(rows):
+        if (row.namespace, row.checkpoint_id) in left_out:
+            continue
+        found = core.port.checkpoint(thread_id, Select(lane_of(row.namespace), row.checkpoint_id))
+        differs: str | None = "it is not there"
+        if found is not None and found[1] is not None:
+            if reader is None or number % _TOGETHER == 0:
+                reader = Reader(core, found[0])
+            try:
+                differs = _difference(serde, row, reader.found(found[1]))
+            except (DamagedData, Unreadable) as error:
+                differs = str(error)
+        if differs:
+            yield f"checkpoint {row.checkpoint_id!r} of namespace {row.namespace!r} differs in the store: {differs}"
 
 
 def _difference(serde: SerializerProtocol, row: Row, found: Found) -> str | None:
