@@ -93,6 +93,21 @@ def test_a_moved_thread_goes_on_like_the_one_left_behind(source: Source, target:
         assert history[0] == history[1]
 
 
+def test_an_interrupt_of_a_moved_thread_can_be_replaced(source: Source, file_target: str) -> None:
+    filled(source, 1)
+    clean(migrate(source.url, file_target))
+    with source.saver() as theirs, HoldfastSaver(file_target) as ours:
+        found = []
+        savers: tuple[Any, ...] = (ours, theirs)
+        for saver in savers:
+            waiting = saver.get_tuple(of("waiting"))
+            (task,) = {task for task, channel, _ in waiting.pending_writes if channel == "__interrupt__"}
+            saver.put_writes(waiting.config, [("__interrupt__", ["another"])], task)
+            found.append(shown(saver.get_tuple(of("waiting")))["writes"])
+        assert found[0] == found[1]
+        assert (task, "__interrupt__", ["another"]) in found[0]
+
+
 def test_types_nobody_allowed_are_moved_and_nothing_is_imported(source: Source, file_target: str) -> None:
     filled(source, 1)
     script = (
@@ -156,6 +171,11 @@ def test_a_thread_of_another_source_is_left_alone(sqlite_source: Source, folder:
     clean(migrate(sqlite_source.url, file_target), threads=1)
     assert "from elsewhere" in migrate(other.url, file_target).skipped[0]
     assert_same(sqlite_source, file_target, "chat")
+    with HoldfastSaver(file_target) as ours:  # a copy has the mark of what it was copied from
+        ours.copy_thread("chat", "copied")
+    columns = "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata"
+    sqlite_source.execute(f"INSERT INTO checkpoints (thread_id, {columns}) SELECT 'copied', {columns} FROM checkpoints")
+    assert "from elsewhere" in migrate(sqlite_source.url, file_target).skipped[0]
     with holdfast.open(file_target) as store:
         store.save("new", {"a": 1}, workflow="mine")
         with other.saver() as saver:
@@ -202,6 +222,12 @@ def test_a_dry_run_writes_nothing(source: Source, folder: Path) -> None:
         assert link.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is None
     clean(migrate(source.url, f"sqlite:{path}"), threads=5)
     clean(migrate(source.url, f"sqlite:{path}", dry_run=True), threads=0, unchanged=5)
+    with source.saver() as saver:
+        chat(saver).invoke(said("more"), of("chat"))
+    with HoldfastSaver(f"sqlite:{path}") as ours:
+        before = all_of(ours, "chat")
+        clean(migrate(source.url, ours.store, dry_run=True), threads=1, unchanged=4, checkpoints=3)
+        assert all_of(ours, "chat") == before
 
 
 def test_progress_is_told_and_shown(sqlite_source: Source, capsys: pytest.CaptureFixture[str]) -> None:

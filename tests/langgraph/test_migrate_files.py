@@ -17,6 +17,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.langgraph import HoldfastSaver, migrate
+from holdfast.adapters.langgraph.migrating.moving import LEASE_S
+from holdfast.adapters.langgraph.migrating.running import open_source
+from holdfast.adapters.langgraph.migrating.source import SourceChanged
 from holdfast.errors import InvalidInput
 from tests.langgraph.material import chat, said
 from tests.langgraph.sources import Order, Source, all_of, assert_same, filled, of
@@ -213,6 +216,22 @@ def test_a_quiet_source_that_changes_while_it_is_read_is_read_again(source: Sour
     assert_same(source, target)
 
 
+def test_a_reader_that_nothing_protects_notices_a_change(source: Source) -> None:
+    filled(source, 1)
+    reader = open_source(source.url)
+    with reader.snapshot():
+        reader.check()
+        with writer(source, "fill", "stay") as process:
+            reader.check()  # what was written lies beside the file so far
+            process.communicate(timeout=20)
+        with pytest.raises(SourceChanged):
+            reader.check()
+    with reader.snapshot():  # opened anew
+        reader.check()
+        assert len(list(reader.rows("chat"))) == 6
+    reader.close()
+
+
 def killed(source: str, target: str, when: str, at: int) -> int | None:
     """Migrate in a process that dies at a commit; the number of commits if it came to its end."""
     command = [sys.executable, "-c", MIGRATION, source, target, when, str(at)]
@@ -262,6 +281,14 @@ def test_a_migration_into_postgres_waits_for_the_lease_of_one_that_was_killed(so
     report = migrate(source.url, url)
     assert (report.problems, report.skipped) == ([], [])
     assert_same(source, url)
+
+
+def test_a_migration_into_a_file_need_not_wait_for_one_that_was_killed(source: Source, target: str) -> None:
+    filled(source, 3)
+    assert killed(source.url, target, "after", 2) is None
+    report = migrate(source.url, target)
+    assert (report.problems, report.skipped) == ([], [])
+    assert report.seconds < LEASE_S / 2
 
 
 def test_a_half_moved_thread_that_was_continued_is_left_alone(source: Source, target: str) -> None:

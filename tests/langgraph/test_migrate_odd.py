@@ -39,6 +39,23 @@ def test_a_damaged_checkpoint_is_reported_and_the_others_are_moved(source: Sourc
         assert len(chat(ours).get_state(of("chat")).values["messages"]) == 8
 
 
+def test_a_checkpoint_that_comes_late_does_not_become_the_newest(sqlite_source: Source, file_target: str) -> None:
+    with sqlite_source.saver() as saver:
+        for turn in range(3):
+            chat(saver).invoke(said(f"{turn}"), of("chat"))
+        late = id_of([each.config for each in saver.list(of("chat"))][4])
+    sqlite_source.execute("UPDATE checkpoints SET type = 'lost' WHERE checkpoint_id = ?", late)
+    assert len(migrate(sqlite_source.url, file_target).problems) == 1
+    sqlite_source.execute("UPDATE checkpoints SET type = 'msgpack' WHERE checkpoint_id = ?", late)
+    report = migrate(sqlite_source.url, file_target)
+    assert len(report.problems) == 1
+    assert "1 checkpoints are older than the newest" in report.problems[0]
+    with sqlite_source.saver() as theirs, HoldfastSaver(file_target) as ours:
+        expected = [id_of(each.config) for each in theirs.list(of("chat"))]
+        expected.remove(late)
+        assert [id_of(each.config) for each in ours.list(of("chat"))] == expected
+
+
 @pytest.mark.parametrize("statement", [
     "UPDATE checkpoints SET metadata = X'7b' WHERE thread_id = 'chat'",
     "UPDATE checkpoints SET checkpoint = NULL, type = NULL WHERE thread_id = 'chat'",
@@ -140,11 +157,22 @@ def test_a_database_from_before_task_paths(sqlite_source: Source, file_target: s
 def test_sends_of_old_postgres_checkpoints_are_found_with_the_parent(folder: Path, file_target: str) -> None:
     source = Source("postgres", folder, "")
     filled(source, 1)
-    source.execute("UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, '{v}', '3')")
+    source.execute(
+        "UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint #- '{channel_versions,__pregel_tasks}', '{v}', '3')"
+    )
+    source.execute("DELETE FROM checkpoint_blobs WHERE channel = '__pregel_tasks'")
     clean(migrate(source.url, file_target), threads=5)
     assert_same(source, file_target)
     with HoldfastSaver(file_target, allow=[Order]) as ours:
         assert any("__pregel_tasks" in each.checkpoint["channel_values"] for each in ours.list(of("mixed")))
+
+
+def test_channels_that_old_postgres_savers_marked_as_empty(folder: Path, file_target: str) -> None:
+    source = Source("postgres", folder, "")
+    filled(source, 1)
+    source.execute("UPDATE checkpoint_blobs SET type = 'empty', blob = NULL WHERE channel = 'order'")
+    clean(migrate(source.url, file_target), threads=5)
+    assert_same(source, file_target)
 
 
 def test_postgres_tables_on_the_search_path(folder: Path, file_target: str) -> None:

@@ -122,6 +122,10 @@ class _Migration:
                 tell(end, max(self._total, end))
         except SourceFailed as error:
             raise StorageFailed(str(error)) from error
+        except SourceChanged as error:
+            raise StorageFailed(
+                f"{self._source.shown} was changed while its threads were counted; try again"
+            ) from error
         self._problems += [f"thread {thread_id!r} is not in the source" for thread_id in missing]
 
     def _move(self, thread: Thread) -> None:
@@ -248,13 +252,19 @@ def _is_there(url: str) -> bool:
         return os.path.exists(path)
     if scheme not in ("postgresql", "postgres"):
         return True
-    import psycopg  # the store would need it, too
+    try:
+        import psycopg
 
-    from holdfast.store.postgres.settings import read_url
-
-    settings = read_url(url)
-    with psycopg.connect(**settings.conninfo, autocommit=True) as link:
-        return bool(link.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (settings.schema,)).fetchone())
+        from holdfast.store.postgres.settings import read_url
+    except ImportError:
+        return True
+    try:
+        settings = read_url(url)
+        with psycopg.connect(**settings.conninfo, autocommit=True) as link:
+            found = link.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (settings.schema,)).fetchone()
+            return found is not None
+    except psycopg.Error:  # opening the store says better what is wrong
+        return True
 
 
 def _file_bytes(store: Store | str) -> int | None:

@@ -168,14 +168,17 @@ class SqliteSource(Source):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def count(self, thread_ids: Sequence[str] | None) -> int:
-        found = self._all(_COUNT) if thread_ids is None else self._all(_COUNT_OF, json.dumps(list(thread_ids)))
-        return int(found[0][0])
+        with self.snapshot():
+            found = self._all(_COUNT) if thread_ids is None else self._all(_COUNT_OF, json.dumps(list(thread_ids)))
+            return int(found[0][0])
 
     def threads(self, thread_ids: Sequence[str] | None) -> Iterator[Thread]:
         for page in self._pages(thread_ids):
             names = json.dumps(page)
-            writes = {row[0]: row[1:] for row in self._all(_WRITE_SIZES, names)}
-            for thread_id, count, newest, row, size, beside in self._all(_SIZES, names):
+            with self.snapshot():
+                writes = {row[0]: row[1:] for row in self._all(_WRITE_SIZES, names)}
+                checkpoints = self._all(_SIZES, names)
+            for thread_id, count, newest, row, size, beside in checkpoints:
                 written = writes.get(thread_id, (0, 0, 0, 0))
                 marks = (count, newest, row, size, *written[:3])
                 yield Thread(thread_id, count, size + beside + sum(written[2:]), " ".join(map(str, marks)))
@@ -185,7 +188,11 @@ class SqliteSource(Source):
             yield from (list(thread_ids[at : at + _PAGE]) for at in range(0, len(thread_ids), _PAGE))
             return
         last = ""
-        while page := [row[0] for row in self._all(_PAGE_IDS, last, _PAGE)]:
+        while True:
+            with self.snapshot():
+                page = [row[0] for row in self._all(_PAGE_IDS, last, _PAGE)]
+            if not page:
+                return
             yield page
             last = page[-1]
 
