@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.adapters.langgraph import HoldfastSaver
 from tests.langgraph.either import Caller
+from tests.langgraph.sources import Source
 from tests.postgres import places
 
 _count = itertools.count(1)
@@ -68,3 +69,30 @@ def url(request: pytest.FixtureRequest, folder: Path) -> str:
 def thread() -> str:
     """A thread that nobody else uses."""
     return f"thread-{next(_count)}"
+
+
+# --- migrations ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def source(request: pytest.FixtureRequest, folder: Path) -> Source:
+    """A database of LangGraph's."""
+    return Source(request.param, folder, f"source-{next(_count)}")
+
+
+@pytest.fixture
+def sqlite_source(folder: Path) -> Source:
+    """One that is a file."""
+    return Source("sqlite", folder, f"source-{next(_count)}")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, folder: Path) -> str:
+    """An empty store."""
+    return places.new_url() if request.param == "postgres" else f"sqlite:{folder / f'target-{next(_count)}.db'}"
+
+
+@pytest.fixture
+def file_target(folder: Path) -> str:
+    """An empty store that is a file."""
+    return f"sqlite:{folder / f'target-{next(_count)}.db'}"

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from holdfast.adapters.langgraph.claims import ThreadClaim
 from holdfast.adapters.langgraph.errors import TypeRefused, ValueUnreadable
+from holdfast.adapters.langgraph.migrating import Migrated, migrate
 from holdfast.adapters.langgraph.retention import Retained
 from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.langgraph.serde import StrictSerializer
 
-__all__ = ["HoldfastSaver", "Retained", "StrictSerializer", "ThreadClaim", "TypeRefused", "ValueUnreadable"]
+__all__ = [
+    "HoldfastSaver",
+    "Migrated",
+    "Retained",
+    "StrictSerializer",
+    "ThreadClaim",
+    "TypeRefused",
+    "ValueUnreadable",
+    "migrate",
+]
