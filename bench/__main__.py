@@ -11,14 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.postgres.server import Server
 
-from bench import imports, syncs, trips
+from bench import documents, imports, syncs, trips
 from bench.facts import facts, is_disk
 from bench.plans import GROUPS, NEED_POSTGRES, PLANS, quick
-from bench.plot import draw
+from bench.plot import draw, draw_saver
 from bench.results import Result
 from bench.rounds import Stage
 from bench.systems.databases import SERVER
@@ -35,10 +35,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a few short rounds, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path(".scratch/bench"), help="where results go")
     parser.add_argument("--dir", type=Path, help="where databases are made: on a real disk (default: --out)")
+    parser.add_argument("--docs", type=Path, help="a document whose marked places get the saver's tables and picture")
     given = parser.parse_args()
     given.only = given.only.split(",")
     if unknown := sorted(set(given.only) - set(WORKLOADS)):
         parser.error(f"no such workload: {', '.join(unknown)}")
+    if given.docs and given.quick:
+        parser.error("a quick run says too little for a document")
     given.rounds = min(given.rounds, 2) if given.quick else given.rounds
     given.dir = given.dir or given.out
     given.out.mkdir(parents=True, exist_ok=True)
@@ -64,9 +67,8 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def play(given: argparse.Namespace, report: Report) -> dict[str, Result]:
+def play(given: argparse.Namespace, report: Report, machine: dict[str, Any]) -> dict[str, Result]:
     """Play the workloads that go through workers."""
-    machine = facts(given.dir)
     report.say(json.dumps(machine, indent=2))
     results: dict[str, Result] = {}
     with (given.out / "results.jsonl").open("w", encoding="utf-8") as lines:
@@ -123,8 +125,9 @@ def count_trips(report: Report) -> None:
 def main() -> None:
     given = arguments()
     report = Report(given.out / "report.txt")
+    machine = facts(given.dir)
     with server(given):
-        results = play(given, report)
+        results = play(given, report, machine)
         if "pg_save" in given.only:
             count_trips(report)
     if "syncs" in given.only:
@@ -133,6 +136,9 @@ def main() -> None:
         take_imports(given, report)
     if results.get("turns") and results["turns"].rounds:
         draw(results["turns"], given.out / "turns.png")
+    draw_saver(results, given.out / "saver.png")
+    if given.docs:
+        documents.write(given.docs, results, machine)
     if results:
         title = "## targets" + (" (a quick run: these verdicts mean little)" if given.quick else "")
         report.say(f"{title}\n\n{target_table(results)}")

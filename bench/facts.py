@@ -22,6 +22,8 @@ _PACKAGES: Final = (
     "langgraph",
     "langgraph-checkpoint",
     "langgraph-checkpoint-sqlite",
+    "langgraph-checkpoint-postgres",
+    "psycopg",
     "langchain-core",
     "aiosqlite",
     "dbos",

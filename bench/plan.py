@@ -43,11 +43,16 @@ class Plan:
     options: Mapping[str, Any] = field(default_factory=dict)
     turns: int = 0
     """How long the conversation is, or the journal, if it was written before."""
-    table: Literal["speed", "turns", "times", "parts"] = "speed"
-    """How its numbers are shown: as speeds, as a growing conversation, or each as times or as part of the floor's."""
+    timed: bool = True
+    """Whether times count. If not, one round is enough, and no stall discards it."""
+    table: Literal["speed", "turns", "times", "parts", "beside", "bytes"] = "speed"
+    """How its numbers are shown: as speeds, as a growing conversation, each as times or as part of the floor's, beside
+    those of a peer, or as bytes."""
     noun: str = "save"
     shown: tuple[str, ...] = ()
-    """The numbers in a table of times or parts, if they are not one for each kind."""
+    """The numbers in a table of times, parts or peers, if they are not one for each kind."""
+    compared: tuple[tuple[str, str], ...] = ()
+    """In a table of peers, whose numbers are shown as times whose."""
 
     @property
     def total(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from bench import engine_plans
+from bench import engine_plans, saver_plans
 from bench.plan import Plan, entry, per_kind, per_operation, per_turn
 
 _SAVE: Final = (
@@ -144,8 +144,8 @@ POSTGRES: Final = {
 }
 ENGINE: Final = {plan.name: plan for plan in engine_plans.SQLITE}
 ENGINE_POSTGRES: Final = {plan.name: plan for plan in engine_plans.POSTGRES}
-PLANS: Final = {**SQLITE, **POSTGRES, **ENGINE, **ENGINE_POSTGRES}
-NEED_POSTGRES: Final = {*POSTGRES, *ENGINE_POSTGRES}
+PLANS: Final = {**SQLITE, **POSTGRES, **ENGINE, **ENGINE_POSTGRES, **saver_plans.PLANS}
+NEED_POSTGRES: Final = {*POSTGRES, *ENGINE_POSTGRES, *saver_plans.GROUPS}
 
 GROUPS: Final = {
     "save": ("save",),
@@ -154,6 +154,7 @@ GROUPS: Final = {
     "load": ("load",),
     "concurrent": ("concurrent",),
     **{name: (name,) for name in (*POSTGRES, *ENGINE, *ENGINE_POSTGRES)},
+    **saver_plans.GROUPS,
 }
 
 

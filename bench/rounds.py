@@ -66,12 +66,13 @@ class Player:
             found.append({"kind": kind, **answer})
         return found
 
-    def end(self) -> int:
-        """Close the database; the bytes that stay on disk."""
+    def end(self) -> dict[str, int]:
+        """Close the database; the bytes that stay on disk, and those of the blocks that files take."""
         told: int | None = self._process.ask(do="end")["bytes"]
         if told is not None:
-            return told
-        return sum(path.stat().st_size for path in self.directory.rglob("*") if path.is_file())
+            return {"bytes": told}
+        stats = [path.stat() for path in self.directory.rglob("*") if path.is_file()]
+        return {"bytes": sum(one.st_size for one in stats), "block_bytes": sum(one.st_blocks * 512 for one in stats)}
 
     def size(self) -> int:
         """The size of the database while it is open: its pages, wherever they lie."""
@@ -97,6 +98,7 @@ class Stage:
     def play(self, rounds: int, tell: Callable[[str], None]) -> Result:
         """Play the rounds that count."""
         probe = Probe(self._directory)
+        rounds = rounds if self._plan.timed else 1
         try:
             self._gather()
             neighbours = Neighbours(self._pids())
@@ -125,7 +127,7 @@ class Stage:
             with self._failing(entry.name):
                 player.begin()
                 if self._plan.fresh:
-                    self._result.base_bytes[entry.name] = player.end()
+                    self._result.base_bytes[entry.name] = player.end()["bytes"]
                 else:
                     for _ in range(self._plan.passes):  # until the WAL has its full size
                         player.slices()
@@ -148,7 +150,7 @@ class Stage:
                     if self._plan.fresh:
                         curves[name].append(self._point(name, found[name][-1]))
         sizes = self._ended() if self._plan.fresh else {}
-        stalled = not quiet or probe.slow(looks) or any(map(_stalled, found.values()))
+        stalled = self._plan.timed and (not quiet or probe.slow(looks) or any(map(_stalled, found.values())))
         self._record(found, stalled)
         if stalled and not keep_stalled:
             self._result.discarded += 1
@@ -169,19 +171,19 @@ class Stage:
         player = self._players[name]
         return Point(player.first, slice_["seconds"] / slice_["ops"] * 1e6, player.size())
 
-    def _ended(self) -> dict[str, int]:
+    def _ended(self) -> dict[str, dict[str, int]]:
         sizes = {}
         for name in list(self._players):
             with self._failing(name):
                 sizes[name] = self._players[name].end()
         return sizes
 
-    def _count(self, found: Found, curves: dict[str, list[Point]], sizes: dict[str, int]) -> None:
+    def _count(self, found: Found, curves: dict[str, list[Point]], sizes: dict[str, dict[str, int]]) -> None:
         for name in self._players:
             numbers = self._plan.numbers(found[name])
             if name in sizes:
-                base = self._result.base_bytes[name]
-                numbers |= {"bytes": sizes[name], "bytes_each": (sizes[name] - base) / self._plan.total}
+                grown = sizes[name]["bytes"] - self._result.base_bytes[name]
+                numbers |= {**sizes[name], "grown_bytes": grown, "bytes_each": grown / self._plan.total}
             self._result.rounds.setdefault(name, []).append(numbers)
             self._result.curves.setdefault(name, []).append(curves[name])
 

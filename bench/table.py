@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from bench.results import Result, Spread
+from bench.saver_plans import message_bytes
 from bench.targets import judged, raw_bytes
 
 
@@ -40,9 +41,13 @@ def _median(found: Spread | None) -> str:
 
 
 def workload_table(result: Result) -> str:
+    """The numbers of a workload under its name."""
+    return f"## {result.plan.name}: {result.plan.title}\n\n{workload_body(result)}"
+
+
+def workload_body(result: Result) -> str:
     """The numbers of a workload, system by system, with what the plan has of them."""
-    shown = _TABLES[result.plan.table](result)
-    lines = [f"## {result.plan.name}: {result.plan.title}", "", shown, ""]
+    lines = [_TABLES[result.plan.table](result), ""]
     lines += [f"{name} could not run: {reason}" for name, reason in result.failures.items()]
     counted = max((len(found) for found in result.rounds.values()), default=0)
     lines.append(
@@ -118,11 +123,45 @@ def _column_table(result: Result, what: str, compared: Callable[[str, str], Spre
     return table(header, rows)
 
 
+def _beside_table(result: Result) -> str:
+    """What everything takes; below it, how many times as long one takes as another."""
+    columns = result.plan.columns
+    grows = any("growth" in found for rounds in result.rounds.values() for found in rounds)
+    rows = []
+    for name in result.rounds:
+        row = [name, *(_spread(result.spread(name, f"{column}_us")) for column in columns)]
+        rows.append([*row, _spread(result.spread(name, "growth"))] if grows else row)
+    took = table(["system", *(f"{column} us" for column in columns), *(["last / first"] if grows else [])], rows)
+    ratios = [
+        [f"{one} / {other}", *(_spread(result.times(one, f"{column}_us", other)) for column in columns)]
+        for one, other in result.plan.compared
+        if one in result.rounds and other in result.rounds
+    ]
+    return f"{took}\n\n{table(['times', *columns], ratios)}"
+
+
+def _bytes_table(result: Result) -> str:
+    """Bytes on disk, as they are and without what an empty store takes."""
+    raw = message_bytes(result.plan.total)
+    rows = []
+    for name in result.rounds:
+        row = [name]
+        for number in ("bytes", "grown_bytes", "block_bytes"):
+            found = result.spread(name, number)
+            shown = ["-", "-"] if found is None else [f"{found.median / 1e6:,.2f}", _number(found.median / raw)]
+            row += shown
+        rows.append(row)
+    header = ("system", "MB", "x messages", "MB without the empty store", "x messages", "MB in blocks", "x messages")
+    return table(header, rows)
+
+
 _TABLES: Final[dict[str, Callable[[Result], str]]] = {
     "speed": _speed_table,
     "turns": _turns_table,
     "times": _times_table,
     "parts": _parts_table,
+    "beside": _beside_table,
+    "bytes": _bytes_table,
 }
 
 

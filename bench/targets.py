@@ -10,6 +10,7 @@ import ormsgpack
 
 from bench.data import message
 from bench.results import Result, Spread
+from bench.saver_plans import PLACES, TURN_PLANS, message_bytes
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,38 @@ def _bytes_grown(result: Result) -> Spread | None:
     return found and Spread(*(value * turns / raw_bytes(turns) for value in found))
 
 
+def _times_messages(system: str, number: str = "bytes") -> Callable[[Result], Spread | None]:
+    """What the whole store takes, or what it has grown by since it was empty."""
+
+    def found(result: Result) -> Spread | None:
+        taken = result.spread(system, number)
+        return taken and Spread(*(value / message_bytes(result.plan.total) for value in taken))
+
+    return found
+
+
+def _turn_times(place: str, delta: str) -> Callable[[Result], Spread | None]:
+    return lambda result: result.times(f"holdfast{delta}", f"{place}_us", f"langgraph{delta}")
+
+
+_SAVER_BYTES: Final = (
+    ("SQLite, times the messages", "holdfast sqlite", "bytes", False),
+    ("PostgreSQL, times the messages", "holdfast postgres", "bytes", False),
+    ("PostgreSQL, without the empty schema", "holdfast postgres", "grown_bytes", True),
+)
+_SAVER: Final = (
+    *(
+        Target(plan.name, f"{place}{delta}, times LangGraph's saver", _turn_times(place, delta), 1.0, most=True)
+        for plan in TURN_PLANS
+        for delta in ("", " delta")
+        for place in PLACES
+    ),
+    *(
+        Target("saver_bytes", what, _times_messages(system, number), 3.0, most=True, beyond=beyond)
+        for what, system, number, beyond in _SAVER_BYTES
+    ),
+)
+
 TARGETS: Final = (
     Target("save", "of the floor's speed", _part("holdfast", "floor apsw"), 0.7, stretch=0.85),
     Target("save_tmpfs", "of LangGraph's speed", _part("holdfast", "langgraph"), 1.0),
@@ -110,6 +143,7 @@ TARGETS: Final = (
     Target("pg_runs", "times DBOS", _part("holdfast", "dbos"), 15.0),
     Target("pg_answer", "median, times DBOS", _times("median_us", "dbos"), 1.0, most=True),
     Target("pg_answer", "95 of 100, times DBOS", _times("p95_us", "dbos"), 1.0, most=True),
+    *_SAVER,
 )  # fmt: skip
 
 

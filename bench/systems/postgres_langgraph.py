@@ -23,10 +23,16 @@ from bench.systems.with_langgraph import checkpoint, config, metadata
 _POOL = 16
 
 
-def opened(url: str) -> tuple[Any, Any]:
+def connected(url: str) -> tuple[Any, Any]:
     """A connection and its saver, as its documentation opens them."""
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=0, row_factory=dict_row)
     saver: Any = PostgresSaver(connection)  # type: ignore[arg-type, unused-ignore]
+    return connection, saver
+
+
+def opened(url: str) -> tuple[Any, Any]:
+    """The same, with the tables made."""
+    connection, saver = connected(url)
     saver.setup()
     return connection, saver
 

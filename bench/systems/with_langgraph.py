@@ -49,7 +49,7 @@ class Save:
 
     def __init__(self, directory: Path, total: int, *, prebuilt: bool = False) -> None:
         self._connection = opened(directory)
-        self._saver = SqliteSaver(self._connection)
+        self._saver: Any = SqliteSaver(self._connection)
         self._prebuilt = prebuilt
         self._version: Any = None
         self._last: Any = config()
