@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 
@@ -17,7 +18,9 @@ from holdfast.adapters import langgraph as adapter
 from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer
 from tests.langgraph.material import Plain, config, said
 
-_THINGS = {name: getattr(adapter, name) for name in adapter.__all__ if name not in ("Retained", "ValueUnreadable")}
+_THINGS = {
+    name: getattr(adapter, name) for name in adapter.__all__ if name not in ("Migrated", "Retained", "ValueUnreadable")
+}
 _THINGS |= {"HoldfastSaver.claim": HoldfastSaver.claim, "HoldfastSaver.retain": HoldfastSaver.retain}
 
 
@@ -39,12 +42,15 @@ def test_every_public_thing_has_an_example_and_it_runs(
     builder.add_node("agent", lambda _: {})
     builder.add_edge(START, "agent")
     builder.add_edge("agent", END)
+    with SqliteSaver.from_conn_string("checkpoints.sqlite") as theirs:
+        builder.compile(checkpointer=theirs).invoke(said("hi"), config("thread-1"))
     with HoldfastSaver("memory:") as saver:
         graph = builder.compile(checkpointer=saver)
         graph.invoke(said("hi"), config("thread-1"))
         names = {
             "HoldfastSaver": HoldfastSaver, "StrictSerializer": StrictSerializer, "Command": Command, "Order": Order,
-            "saver": saver, "graph": graph, "builder": builder, "config": config("thread-1"), "timedelta": dt.timedelta,
+            "migrate": adapter.migrate, "saver": saver, "graph": graph, "builder": builder,
+            "config": config("thread-1"), "timedelta": dt.timedelta,
         }  # fmt: skip
         exec(compile(example, name, "exec", dont_inherit=True), names)
 

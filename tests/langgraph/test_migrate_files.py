@@ -21,6 +21,7 @@ from holdfast.adapters.langgraph.migrating.moving import LEASE_S
 from holdfast.adapters.langgraph.migrating.running import open_source
 from holdfast.adapters.langgraph.migrating.source import SourceChanged
 from holdfast.errors import InvalidInput
+from tests.langgraph.forge import Forge
 from tests.langgraph.material import chat, said
 from tests.langgraph.sources import Order, Source, all_of, assert_same, filled, of
 from tests.postgres import places
@@ -53,6 +54,7 @@ from holdfast.adapters.langgraph import migrate
 from holdfast.adapters.langgraph.migrating import moving
 from holdfast.store.committer import Committer
 moving._COMMIT_CHECKPOINTS = 3
+moving.LEASE_S = 2.0
 when, at, count = sys.argv[3], int(sys.argv[4]), 0
 real = Committer.commit
 def commit(self, one):
@@ -232,26 +234,35 @@ def test_a_reader_that_nothing_protects_notices_a_change(source: Source) -> None
     reader.close()
 
 
-def killed(source: str, target: str, when: str, at: int) -> int | None:
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    """Makes processes."""
+    forge = Forge()
+    yield forge
+    forge.close()
+
+
+def killed(forge: Forge, source: str, target: str, when: str, at: int) -> int | None:
     """Migrate in a process that dies at a commit; the number of commits if it came to its end."""
-    command = [sys.executable, "-c", MIGRATION, source, target, when, str(at)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode == -signal.SIGKILL:
+    done = forge.run(MIGRATION, source, target, when, str(at))
+    if done.code == -signal.SIGKILL:
         return None
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.split()[-1])
+    assert done.code == 0, done.output
+    return int(done.output.split()[-1])
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_migration_killed_at_every_commit_comes_to_the_same_end(source: Source, target: str, when: str) -> None:
+def test_a_migration_killed_at_every_commit_comes_to_the_same_end(
+    forge: Forge, source: Source, target: str, when: str
+) -> None:
     filled(source, 3)
-    expected = killed(source.url, f"{target}-whole", when, 0)
+    expected = killed(forge, source.url, f"{target}-whole", when, 0)
     assert expected is not None
     assert expected > 15
     with HoldfastSaver(f"{target}-whole", allow=[Order]) as saver:
         whole = all_of(saver, "chat", "delta", "mixed", "waiting", "answered")
     at = 1
-    while killed(source.url, target, when, at) is None:
+    while killed(forge, source.url, target, when, at) is None:
         at += 1  # every call comes a little further
     report = migrate(source.url, target)
     assert (report.problems, report.skipped, report.unchanged) == ([], [], 5)
@@ -260,41 +271,39 @@ def test_a_migration_killed_at_every_commit_comes_to_the_same_end(source: Source
     assert_same(source, target)
 
 
-def test_a_migration_killed_at_any_moment_can_be_repeated(source: Source, target: str) -> None:
+def test_a_migration_killed_at_any_moment_can_be_repeated(forge: Forge, source: Source, target: str) -> None:
     filled(source, 3)
     chance = random.Random(5)
     for _ in range(6):
-        command = [sys.executable, "-c", MIGRATION, source.url, target, "", "0"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0.4, 1.2))
-        process.kill()
-        process.wait()
+        forge.run(MIGRATION, source.url, target, "", "0", kill_after=chance.uniform(0.05, 0.5))
     report = migrate(source.url, target)
     assert (report.problems, report.skipped) == ([], [])
     assert_same(source, target)
 
 
-def test_a_migration_into_postgres_waits_for_the_lease_of_one_that_was_killed(source: Source) -> None:
+def test_a_migration_into_postgres_waits_for_the_lease_of_one_that_was_killed(forge: Forge, source: Source) -> None:
     filled(source, 3)
     url = places.new_url()
-    assert killed(source.url, url, "after", 2) is None
+    assert killed(forge, source.url, url, "after", 2) is None
     report = migrate(source.url, url)
     assert (report.problems, report.skipped) == ([], [])
     assert_same(source, url)
 
 
-def test_a_migration_into_a_file_need_not_wait_for_one_that_was_killed(source: Source, target: str) -> None:
+def test_a_migration_into_a_file_need_not_wait_for_one_that_was_killed(
+    forge: Forge, source: Source, target: str
+) -> None:
     filled(source, 3)
-    assert killed(source.url, target, "after", 2) is None
+    assert killed(forge, source.url, target, "after", 2) is None
     report = migrate(source.url, target)
     assert (report.problems, report.skipped) == ([], [])
     assert report.seconds < LEASE_S / 2
 
 
-def test_a_half_moved_thread_that_was_continued_is_left_alone(source: Source, target: str) -> None:
+def test_a_half_moved_thread_that_was_continued_is_left_alone(forge: Forge, source: Source, target: str) -> None:
     filled(source, 3)
     at = 2
-    assert killed(source.url, target, "after", at) is None
+    assert killed(forge, source.url, target, "after", at) is None
     with HoldfastSaver(target, allow=[Order]) as saver:
         (thread,) = {found.config["configurable"]["thread_id"] for found in saver.list(None) if found}
         newest = saver.get_tuple(of(thread))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from holdfast.errors import CheckpointConflict, InvalidId
+from holdfast.model import commit as why
+from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewRun, Outcome, Refused
+from holdfast.store.port import Select
 from holdfast.testing.contract.base import ContractBase, raises
 
 
@@ -11,6 +14,42 @@ class DescendingContract(ContractBase):
 
     def parents(self, run_id: str = "run") -> list[tuple[str, str | None]]:
         return [(info.checkpoint_id, info.parent_id) for info in self.store.history(run_id)]
+
+    def test_a_checkpoint_that_needs_its_parent_is_refused_without_it(self) -> None:
+        self.store.save("run", 1, checkpoint_id="a")
+
+        def below(parent: str, name: str, lane: str = "") -> Outcome:
+            new = NewCheckpoint(name, b"\x01\xc0", lane, parent, needs_parent=True)
+            return self.store.port.commit([Commit("run", name.encode() * 8, create=NewRun(), checkpoints=(new,))])[0]
+
+        refused = below("gone", "b")
+        assert isinstance(refused, Refused)
+        assert (refused.why, refused.detail) == (why.NO_PARENT, "gone")
+        assert isinstance(below("a", "b", "side"), Refused), "a parent is on the same lane"
+        assert isinstance(below("a", "c"), Committed)
+        assert isinstance(below("c", "d"), Committed)
+        assert isinstance(below("", "e"), Committed), "one that has none needs none"
+        assert self.parents() == [("a", None), ("c", "a"), ("d", "c"), ("e", None)]
+
+    def test_a_checkpoint_is_read_whole_with_what_lies_beside_it(self) -> None:
+        port = self.store.port
+        own = self.store.save("run", 1).checkpoint_id
+        self.store.save("run", 2, lane="side", checkpoint_id="s")
+        self.store.save("run", 3, checkpoint_id="n")
+        for lane, name in (("", own), ("side", "s"), ("", "n"), ("", "s"), ("side", "n")):
+            self.store.attach_all("run", name, {f"{lane}{name}2": 2, f"{lane}{name}1": 1}, lane=lane)
+        wanted = [Select(), Select("", own), Select("side"), Select("side", "s"), Select(step=1), Select("nobody")]
+        for select, keys in zip(wanted, ["n", own, "sides", "sides", own, None], strict=True):
+            found = port.whole_checkpoint("run", select)
+            assert found is not None
+            assert found[:2] == port.checkpoint("run", select)
+            assert sorted(row.key for row in found[2]) == ([] if keys is None else [f"{keys}1", f"{keys}2"])
+        self.store.save("bare", 1)
+        found = port.whole_checkpoint("bare", Select())
+        assert found is not None
+        assert found[1] is not None
+        assert found[2] == []
+        assert port.whole_checkpoint("nobody", Select()) is None
 
     def test_an_empty_parent_means_none(self) -> None:
         first = self.store.save("run", 1).checkpoint_id

@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.adapters.langgraph.migrating import stored
 from holdfast.adapters.langgraph.migrating.marks import MARK, Mark, mark_of
 from holdfast.adapters.langgraph.migrating.source import Parts, Row, Thread, Typed, Unreadable
-from holdfast.adapters.langgraph.record import FOLD, VERSION, Stored
+from holdfast.adapters.langgraph.record import FOLD, VERSION, Stored, split_metadata
 from holdfast.adapters.langgraph.threads import WORKFLOW, lane_of
 from holdfast.adapters.langgraph.writing import FINE
 from holdfast.clock import US
@@ -159,13 +159,15 @@ class Mover:
         record: dict[str, Any] = {"langgraph": VERSION, "frame": parts.frame, "values": values}
         if row.namespace != lane:
             record["ns"] = row.namespace
+        described, more = split_metadata(self._serde, metadata)
+        if more:
+            record["more"] = more
         encoded = encode(record, self._memos.get(lane), self._hashes, FINE)
         step = metadata.get("step")
         new = NewCheckpoint(
             checkpoint_id, encoded.root, lane, check_id("parent_id", row.parent_id) if row.parent_id else "",
             step + 1 if type(step) is int and -1 <= step < STEP_MAX else None,
-            metadata=stored.metadata_stored(self._serde, metadata),
-            created_us=stored.created_us(checkpoint_id, parts.ts), replace=True,
+            metadata=described, created_us=stored.created_us(checkpoint_id, parts.ts), replace=True,
         )  # fmt: skip
         chunks = dict(encoded.chunks)
         attached, writes = self._attached(row, parts, metadata, lane, beside, chunks)
@@ -321,7 +323,7 @@ class Mover:
         commit = Commit(
             self._thread.thread_id, self._core.ids.token(8), self._guard(), create, WORKFLOW, WAITING,
             metadata_pairs({MARK: msgspec.to_builtins(mark)}), checkpoints=tuple(self._new),
-            chunks=self._core.chunk_rows(self._chunks), attachments=tuple(self._beside), take=take,
+            chunks=self._core.chunk_rows(self._chunks, short=True), attachments=tuple(self._beside), take=take,
             renew_us=int(LEASE_S * US) if self._holder and not release else None, release=release,
         )  # fmt: skip
         outcome = self._core.committer.commit(commit)

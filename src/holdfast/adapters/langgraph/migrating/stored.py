@@ -9,19 +9,12 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from langgraph.checkpoint.serde.base import SerializerProtocol
-
 from holdfast.adapters.langgraph.cutting import cut
 from holdfast.adapters.langgraph.migrating.source import Parts, SourceWrite, Typed, Unreadable
-from holdfast.adapters.langgraph.record import USUAL, Stored, metadata_body
-from holdfast.errors import LimitExceeded
+from holdfast.adapters.langgraph.record import USUAL, Stored, delta_channels
 from holdfast.ids import check_id
-from holdfast.state.values import pack_sorted
-from holdfast.store.tags import write_metadata
 
 PICKLE: Final = "pickle"
-_COUNTERS: Final = "counters_since_delta_snapshot"
-"""Metadata that LangGraph writes when a graph has delta channels: by channel, how long ago its value was stored."""
 _UUID6: Final = 6
 _UUID_EPOCH: Final = 0x01B21DD213814000
 """1970 in the clock of such ids, which ticks ten times in a microsecond."""
@@ -78,24 +71,9 @@ def read_metadata(data: bytes | None) -> dict[str, Any]:
     return found
 
 
-def metadata_stored(serde: SerializerProtocol, metadata: dict[str, Any]) -> bytes:
-    """Metadata as the store keeps it.
-
-    Old versions of LangGraph repeated in it what every node wrote. So much could not be saved anew, but it can be
-    read, and it is not lost here.
-    """
-    try:
-        return metadata_body(serde, metadata)
-    except LimitExceeded:
-        return write_metadata([(key, pack_sorted(value)) for key, value in metadata.items()])
-
-
 def needs_ancestors(metadata: dict[str, Any], parts: Parts) -> list[str]:
     """The delta channels whose values lie, in part, with this checkpoint's ancestors."""
-    counters = metadata.get(_COUNTERS)
-    if not isinstance(counters, dict):
-        return []
-    return sorted(channel for channel in counters if channel in parts.versions and channel not in parts.values)
+    return sorted(channel for channel in delta_channels(metadata, parts.values) if channel in parts.versions)
 
 
 def created_us(checkpoint_id: str, ts: str) -> int | None:

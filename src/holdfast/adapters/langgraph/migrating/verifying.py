@@ -28,12 +28,13 @@ def differences(
     for number, row in enumerate(rows):
         if (row.namespace, row.checkpoint_id) in left_out:
             continue
-        found = core.port.checkpoint(thread_id, Select(lane_of(row.namespace), row.checkpoint_id))
+        found = core.port.whole_checkpoint(thread_id, Select(lane_of(row.namespace), row.checkpoint_id))
         differs: str | None = "it is not there"
         if found is not None and found[1] is not None:
             if reader is None or number % _TOGETHER == 0:
                 reader = Reader(core, found[0])
             try:
+                reader.know(found[1], found[2])
                 differs = _difference(serde, row, reader.found(found[1]))
             except (DamagedData, Unreadable) as error:
                 differs = str(error)
@@ -46,7 +47,8 @@ def _difference(serde: SerializerProtocol, row: Row, found: Found) -> str | None
         return "the namespace"
     if found.row.parent_id != row.parent_id:
         return "the parent"
-    if _text(metadata_of(serde, found.row.metadata, "metadata")) != _text(json.loads(row.metadata or b"{}")):
+    metadata = metadata_of(serde, found.row.metadata, found.record.get("more", {}), "metadata")
+    if _text(metadata) != _text(json.loads(row.metadata or b"{}")):
         return "the metadata"
     writes = [(*write[:4], typed(write.value)) for write in sorted_writes(found.attached)]
     if writes != [tuple(write) for write in row.writes]:
