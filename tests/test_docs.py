@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,9 +24,10 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_example_in_a_document_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
+    module = ModuleType("example")  # so that what an example defines can be imported, as from a script
+    monkeypatch.setitem(sys.modules, "example", module)
     for example in re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
-        exec(compile(example, str(document), "exec", dont_inherit=True), names)
+        exec(compile(example, str(document), "exec", dont_inherit=True), vars(module))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
