@@ -167,12 +167,18 @@ class Folder:
             if is_new:
                 self.make(*name[:-1])
                 files.close(files.create(path))
+            before = files.identity(path)
             handle = files.open_for_append(path)
             try:
-                files.write(handle, data)
-                files.sync(handle)
-            finally:
-                files.close(handle)
+                try:
+                    files.write(handle, data)
+                    files.sync(handle)
+                finally:
+                    files.close(handle)
+            except OSError:
+                if before is not None:  # nobody may take for saved what failed
+                    self.cut(before.size, *name)
+                raise
         if is_new:
             self.sync(*name[:-1])
 

@@ -33,7 +33,7 @@ def read_json(data: bytes, place: str) -> Any:
     except RecursionError:
         raise DamagedFile(place, "it is nested too deep to be read") from None
     except UnicodeError as error:
-        raise DamagedFile(place, f"it is not UTF-8 ({error.reason})") from error
+        raise DamagedFile(place, f"it is not UTF-8 ({error})") from error
     except ValueError as error:
         raise DamagedFile(place, f"it is not JSON ({error})" if data.strip() else "it is empty") from error
     return value

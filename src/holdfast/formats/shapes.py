@@ -1,4 +1,4 @@
-"""Shapes: what the originals insist on in a file, declared once per system and checked before writing and after reading.
+"""Shapes: what the originals insist on in a file, declared per system, checked before writing and after reading.
 
 A shape is a msgspec struct, used only to check: the dict itself is what is kept, with every field it has.
 """
