@@ -63,7 +63,7 @@ def new_checkpoint(
         mur.new_checkpoint("6f1f1a7e-2f0b-4c3e-9a55-0f6d2b1c7d10", 0, {"image": "app"}, [])
     """
     return {
-        "execution_id": _execution(execution_id), "step_index": step_index, "variables": variables,
+        "execution_id": execution_name(execution_id), "step_index": step_index, "variables": variables,
         "completed_steps": completed_steps, "created_at": now_text(),
     }  # fmt: skip
 
@@ -99,7 +99,7 @@ class Directory:
             executions.save(checkpoint, workflow="deploy-v1")
         """
         given = checked(checkpoint, Checkpoint, "a checkpoint")
-        execution, name = _execution(given["execution_id"]), _name(given["step_index"])
+        execution, name = execution_name(given["execution_id"]), step_name(given["step_index"])
         data = write_json({**given, "execution_id": execution})
         with self._folder.held():
             self._same_workflow(execution, workflow, keep=True)
@@ -112,9 +112,9 @@ class Directory:
         Example:
             executions.load(checkpoint["execution_id"], 0)
         """
-        execution = _execution(execution_id)
+        execution = execution_name(execution_id)
         self._same_workflow(execution, workflow)
-        found = self._read(execution, _name(step))
+        found = self._read(execution, step_name(step))
         if found is None:
             raise NotFound(f"execution {execution} has no checkpoint of step {step} in {self._folder.path}")
         return found
@@ -127,12 +127,12 @@ class Directory:
         Example:
             executions.load_latest(checkpoint["execution_id"])
         """
-        execution = _execution(execution_id)
+        execution = execution_name(execution_id)
         self._same_workflow(execution, workflow)
         damage: DamagedFile | None = None
         for step in reversed(self.steps(execution)):
             try:
-                found = self._read(execution, _name(step))
+                found = self._read(execution, step_name(step))
             except DamagedFile as problem:
                 log.warning("%s", problem)
                 damage = damage or problem
@@ -149,7 +149,7 @@ class Directory:
         Example:
             executions.steps(checkpoint["execution_id"])
         """
-        found = (_STEP.fullmatch(name) for name in self._folder.names(_execution(execution_id)))
+        found = (_STEP.fullmatch(name) for name in self._folder.names(execution_name(execution_id)))
         return sorted(int(match[1]) for match in found if match)
 
     def executions(self) -> list[str]:
@@ -166,10 +166,10 @@ class Directory:
         Example:
             executions.problems(checkpoint["execution_id"])
         """
-        execution, found = _execution(execution_id), []
+        execution, found = execution_name(execution_id), []
         for step in self.steps(execution):
             try:
-                self._read(execution, _name(step))
+                self._read(execution, step_name(step))
             except DamagedFile as damage:
                 found.append(Problem(place=damage.place, reason=damage.reason))
         return found
@@ -183,7 +183,7 @@ class Directory:
         Example:
             executions.roll_back(checkpoint["execution_id"], 0)
         """
-        execution = _execution(execution_id)
+        execution = execution_name(execution_id)
         found = self.load(execution, to)
         with self._folder.held():
             later = [step for step in self.steps(execution) if step > to]
@@ -191,7 +191,7 @@ class Directory:
                 aside = (OWN, _ROLLED_BACK, execution, str(len(self._folder.names(OWN, _ROLLED_BACK, execution)) + 1))
                 self._folder.make(*aside)
                 for step in reversed(later):
-                    self._folder.rename((execution, _name(step)), (*aside, _name(step)))
+                    self._folder.rename((execution, step_name(step)), (*aside, step_name(step)))
         return found
 
     def cleanup(self, execution_id: str | uuid.UUID) -> None:
@@ -200,7 +200,7 @@ class Directory:
         Example:
             executions.cleanup(checkpoint["execution_id"])
         """
-        execution = _execution(execution_id)
+        execution = execution_name(execution_id)
         if self._folder.identity(execution) is None:
             return
         with self._folder.held():
@@ -249,7 +249,7 @@ class Directory:
             raise WorkflowConflict(execution, workflow, str(found))
 
 
-def _execution(value: object) -> str:
+def execution_name(value: object) -> str:
     """An execution's id as the original writes it. It is part of a path, so it must be nothing but a UUID."""
     if not isinstance(value, (str, uuid.UUID)):
         raise InvalidId(f"execution_id must be a UUID, not {type(value).__name__}")
@@ -270,7 +270,7 @@ def _is_same(text: str, execution: str) -> bool:
         return False
 
 
-def _name(step: object) -> str:
+def step_name(step: object) -> str:
     if type(step) is not int or not 0 <= step <= _STEP_MAX:
         raise InvalidInput(f"step must be a whole number from 0 on, not {step!r}")
     return f"{step}.json"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from holdfast.errors import DamagedFile, NameTaken
-from holdfast.formats.clawdia.journal import Journal
+from holdfast.formats.clawdia.journal import JOURNAL, Journal
 from holdfast.formats.clawdia.places import bare_segment, checkpoint_name, segment
 from holdfast.formats.clawdia.shape import RunCheckpoint
 from holdfast.formats.clawdia.verbs import JournalEnd, Verbs
@@ -54,6 +54,24 @@ class Directory(Verbs):
         for name in self._folder.names(RUNS):
             found.update(self._ids_in(name))
         return sorted(found)
+
+    def unreadable(self) -> list[str]:
+        """Directories of runs in which no file can be read.
+
+        Example:
+            runs.unreadable()
+        """
+        homes = [name for name in self._folder.names(RUNS) if not self._ids_in(name)]
+        return [self._folder.at(RUNS, home) for home in homes if self._has_files(home)]
+
+    def home(self, run_id: str) -> str:
+        """The name of the run's directory below `runs`.
+
+        Example:
+            runs.home("run.a")
+        """
+        check_id("run_id", run_id)
+        return self._homes(run_id)[0]
 
     def problems(self, run_id: str) -> list[Problem]:
         """What of the run cannot be read. It is left as it is, and hides nothing else.
@@ -169,6 +187,10 @@ class Directory(Verbs):
             except DamagedFile as damage:
                 problems.append(Problem(place=damage.place, reason=damage.reason))
         return found
+
+    def _has_files(self, home: str) -> bool:
+        checkpoints = self._folder.names(RUNS, home, CHECKPOINTS)
+        return self._folder.identity(RUNS, home, JOURNAL) is not None or any(n.endswith(".json") for n in checkpoints)
 
     def _ids_in(self, home: str) -> set[str]:
         found = {checkpoint["run_id"] for _, checkpoint in self._all_in(home, [])}
