@@ -50,7 +50,7 @@ class Folder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """While it lasts nobody else of ours changes anything here."""
-        if self._files.identity(self.at(OWN)) is None:
+        if self.identity(OWN) is None:
             self.make(OWN)
         with self._lock.held():
             yield
@@ -156,7 +156,7 @@ class Folder:
         except OSError as error:
             raise StorageFailed(
                 f"{path}: the change was made, but the disk failed when it was to be made durable ({error}); "
-                "after a power cut it may be gone, so repeat the call"
+                "a power cut may still undo it, so repeat the call"
             ) from error
 
     def append(self, data: bytes, *name: str) -> None:

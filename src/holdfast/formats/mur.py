@@ -208,7 +208,7 @@ class Directory:
             self._folder.rename((execution,), (OWN, gone))  # at once, and only then piece by piece
             self._remove(self._folder.at(OWN, gone))
             self._remove(self._folder.at(OWN, _ROLLED_BACK, execution))
-            self._folder.remove(OWN, _WORKFLOWS, execution + ".json", sync=False)
+            self._folder.remove(OWN, _WORKFLOWS, execution + ".json")
 
     def close(self) -> None:
         """Give back the lock's file. Closing twice is no mistake."""

@@ -96,6 +96,8 @@ class Directory:
             if after is None:
                 return False
             data = write_json(after)
+            if before is None:
+                self._results.drop(task_id)  # of a task of this id that was deleted, if a crash has left any
             if result is not None:
                 self._results.add(task_id, tool_use_id, result)
             self._folder.put(data, name)

@@ -31,13 +31,15 @@ SOMEBODY: Final = "a program that leaves no name"
 class Claim:
     """What this process knows of a run it holds."""
 
-    __slots__ = ("saved", "token", "workflow")
+    __slots__ = ("ended", "saved", "token", "workflow")
 
     def __init__(self, token: str, workflow: Any) -> None:
         self.token = token
         self.workflow = workflow
         self.saved = False
         """It has put a new checkpoint in place, which the next may claim at once."""
+        self.ended = False
+        """Its marker was removed, though perhaps not durably."""
 
 
 class Standing(NamedTuple):

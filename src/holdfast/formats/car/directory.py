@@ -6,13 +6,14 @@ so its checkpoint is at every moment under one of the two names. What cannot be 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.errors import Conflict, DamagedFile, HoldfastError, WorkflowConflict
+from holdfast.errors import Conflict, DamagedFile, HoldfastError, StorageError, WorkflowConflict
 from holdfast.formats.car.claims import Claim, Claims, Standing
 from holdfast.formats.car.shape import CLAIMED, PAUSED, read, to_write
 from holdfast.formats.folder import Folder
@@ -102,12 +103,23 @@ class Directory:
             if content is None or identity is None:
                 return None
             claim = self._claims.note(run_id, identity, content["workflow"])
-            if not self._folder.rename((source,), (target,)):
-                return None
+            try:
+                if not self._folder.rename((source,), (target,)):
+                    return None
+            except StorageError:  # nobody must be left holding what the caller was not given
+                self._put_back(run_id)
+                raise
             self._claims.taken(run_id, claim)
         claimed = Claimed(content)
         claimed.token = claim.token
         return claimed
+
+    def _put_back(self, run_id: str) -> None:
+        source, target = _names(run_id)
+        with contextlib.suppress(StorageError):
+            self._claims.drop(run_id)
+            if self._folder.identity(source) is None:
+                self._folder.rename((target,), (source,))
 
     def complete(self, run: str | Claimed) -> None:
         """End a claim: what `claim` gave, or the run's id for the claim this object took last. Twice is no mistake.
@@ -132,12 +144,14 @@ class Directory:
                 raise self._claims.lost(run_id, standing)
 
     def _end(self, run_id: str, own: Claim, standing: Standing) -> None:
-        is_held = self._claims.is_held(own, standing)
-        self._claims.forget(run_id, own)
-        if is_held:
+        if self._claims.is_held(own, standing):
+            own.ended = True
             self._folder.remove(run_id + CLAIMED)
             self._claims.drop(run_id)
-        elif not own.saved:
+        elif own.ended:
+            self._folder.sync()
+        self._claims.forget(run_id, own)
+        if not (own.ended or own.saved):
             raise self._claims.lost(run_id, standing)
 
     def recover_orphaned(self, *, foreign: bool = True) -> Recovered:
