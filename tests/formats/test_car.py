@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,7 @@ def test_the_file_is_byte_for_byte_what_the_original_writes(runs: car.Directory,
     for sample in ("run-1.json", "weird.name.json"):
         shutil.copy(SAMPLES / "seed0-car" / sample, place.parent / sample)
         found = car.Directory(place.parent).load(sample.removesuffix(".json"))
+        assert found is not None
         assert found == raw(SAMPLES / "seed0-car" / sample)
         runs.save(found)
         assert (place / sample).read_bytes() == (SAMPLES / "seed0-car" / sample).read_bytes()
@@ -106,10 +108,10 @@ def test_missing_lists_are_empty_and_are_written(runs: car.Directory, place: Pat
     ],
 )  # fmt: skip
 def test_what_the_original_could_not_read_is_refused_before_anything_is_written(
-    runs: car.Directory, place: Path, change: dict[str, object], named: str
+    runs: car.Directory, place: Path, change: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InvalidInput, match=named):
-        runs.save(paused(**change))
+        runs.save({**paused(), **change})
     assert not place.exists()
 
 
@@ -119,7 +121,7 @@ def test_what_the_original_could_not_read_is_refused_before_anything_is_written(
 def test_hostile_ids_are_refused_by_every_verb(runs: car.Directory, place: Path, run_id: str) -> None:
     for verb in (runs.load, runs.claim, runs.complete, runs.remove):
         with pytest.raises(InvalidId):
-            verb(run_id)  # type: ignore[operator]
+            verb(run_id)
     with pytest.raises(InvalidInput):
         runs.save(paused(run_id))
     assert not place.exists()

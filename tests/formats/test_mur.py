@@ -57,7 +57,7 @@ def test_what_is_no_uuid_is_refused_by_every_verb(executions: mur.Directory, pla
     verbs = (executions.load_latest, executions.cleanup, executions.steps, executions.problems)
     for verb in verbs:
         with pytest.raises(InvalidId):
-            verb(execution)  # type: ignore[operator]
+            verb(execution)
     with pytest.raises(InvalidInput):
         executions.save(before_step(0, execution))
     for step in (-1, True, "1", 2**64):

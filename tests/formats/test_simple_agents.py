@@ -32,6 +32,7 @@ def test_the_file_is_byte_for_byte_what_the_original_writes(runs: simple_agents.
     sample = SAMPLES / "seed1-simple-agents"
     shutil.copytree(sample, tmp_path / "theirs")
     found = simple_agents.Directory(tmp_path / "theirs").load("run-1")
+    assert found is not None
     assert found == raw(sample / "run-1.json")
     runs.save({**found, "unknown": 2**70})
     runs.save(found)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.engine.asking import Gate
 from holdfast.engine.forms import Form, form_of
+from holdfast.engine.forms.schemas import DIALECT
 from holdfast.errors import InvalidInput
 from holdfast.formats.lossless import write_json
 from holdfast.limits import KIB
@@ -81,6 +82,6 @@ def _choice(option: Any) -> dict[str, Any]:
 def _form(schema: dict[str, Any]) -> Form:
     """The form; anything may be answered where the original's own description is no schema."""
     try:
-        return form_of(schema)
+        return form_of({"$schema": DIALECT, **schema})
     except InvalidInput:
         return form_of(None)
