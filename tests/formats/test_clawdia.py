@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, DamagedFile, InvalidCursor, InvalidId, InvalidInput
+from holdfast import Conflict, DamagedFile, InvalidCursor, InvalidId, InvalidInput, NameTaken
 from holdfast.formats import clawdia
 from holdfast.formats.clawdia.places import segment
 from tests.formats import originals
@@ -274,3 +274,14 @@ def test_replaying(runs: Runs) -> None:
     assert clawdia.replay([*everything, everything[2]]) == found, "the same record again is no news"
     with pytest.raises(DamagedFile):
         clawdia.replay([*everything, {**record(2), "record_id": "late"}])
+
+
+def test_a_checkpoint_of_another_run_under_this_name_is_not_overwritten(root: Path) -> None:
+    runs = clawdia.Directory(root)
+    path = root / "runs" / "run.a" / "checkpoints" / "00000000000000000001-checkpoint.1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(covering(1, run_id="other")))
+    (path.parent / "own.json").write_text(json.dumps(covering(0, 9)))
+    with pytest.raises(NameTaken):
+        runs.save(covering(1), 1)
+    assert raw(path) == covering(1, run_id="other")

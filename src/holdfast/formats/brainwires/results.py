@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast.formats.folder import OWN, Folder
-from holdfast.formats.lines import read_lines, write_line
-from holdfast.formats.lossless import write_json
+from holdfast.formats.lines import LineFile
 from holdfast.formats.shapes import Shape
 from holdfast.store.directory.names import stem
 
@@ -30,27 +29,27 @@ class Results:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self._files: dict[str, LineFile] = {}
 
     def add(self, task_id: str, tool_use_id: str, result: object) -> None:
         """Keep a result."""
-        name = _name(task_id)
-        data = self._folder.read(*name) or b""
-        lines = read_lines(data, _Line, self._folder.at(*name))
-        if lines.size < len(data):
-            self._folder.cut(lines.size, *name)
-        line = {"task_id": task_id, "tool_use_id": tool_use_id, "result": result}
-        self._folder.append(write_line(write_json(line, compact=True), is_ended=lines.is_ended), *name)
+        self._file(task_id).append({"task_id": task_id, "tool_use_id": tool_use_id, "result": result})
 
     def get(self, task_id: str, tool_use_id: str) -> Any:
         """The result that was kept last; None if there is none."""
-        name = _name(task_id)
-        lines = read_lines(self._folder.read(*name) or b"", _Line, self._folder.at(*name))
-        found = [line["result"] for line in lines.values if line["tool_use_id"] == tool_use_id]
+        lines = self._file(task_id).read().values
+        found = [line["result"] for line in lines if (line["task_id"], line["tool_use_id"]) == (task_id, tool_use_id)]
         return found[-1] if found else None
 
     def drop(self, task_id: str) -> None:
         """Remove a task's results."""
         self._folder.remove(*_name(task_id), sync=False)
+        self._files.pop(task_id, None)
+
+    def _file(self, task_id: str) -> LineFile:
+        if task_id not in self._files:
+            self._files[task_id] = LineFile(self._folder, _name(task_id), _Line, stem(task_id))
+        return self._files[task_id]
 
 
 def _name(task_id: str) -> tuple[str, ...]:

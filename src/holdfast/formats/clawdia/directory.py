@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -108,13 +109,14 @@ class Directory(Verbs):
             checkpoint["covers_journal_seq"], checkpoint["checkpoint_id"], bare=home == bare_segment(run_id)
         )
         path = (RUNS, home, CHECKPOINTS, name)
-        files = self._files_of(run_id, [])
-        there = [found for place, found in files if place == path]
-        if there and there[0]["checkpoint_id"] != checkpoint["checkpoint_id"]:
-            raise NameTaken(self._folder.at(*path), checkpoint["checkpoint_id"], there[0]["checkpoint_id"])
+        files = self._files_named(run_id, checkpoint["checkpoint_id"], name)
+        mine = (run_id, checkpoint["checkpoint_id"])
+        for place, found in files:
+            if place == path and (found["run_id"], found["checkpoint_id"]) != mine:
+                raise NameTaken(self._folder.at(*path), " of ".join(mine[::-1]), found["checkpoint_id"])
         self._folder.put(write_json(checkpoint), *path)
         for place, found in files:
-            if found["checkpoint_id"] == checkpoint["checkpoint_id"] and place != path:
+            if place != path and (found["run_id"], found["checkpoint_id"]) == mine:
                 self._folder.remove(*place)
 
     def _remove(self, run_id: str, checkpoint_ids: set[str]) -> None:
@@ -174,12 +176,24 @@ class Directory(Verbs):
                     problems.append(Problem(place=self._folder.at(*place), reason=reason))
         return found
 
+    def _files_named(self, run_id: str, checkpoint_id: str, name: str) -> list[Placed]:
+        """The files that a checkpoint of this id may have, whatever it covers, and the one that has this name."""
+        endings = tuple(f"-{part}.json" for part in (segment(checkpoint_id), bare_segment(checkpoint_id)) if part)
+        places = [
+            (RUNS, home, CHECKPOINTS, found)
+            for home in self._homes(run_id)
+            for found in self._folder.names(RUNS, home, CHECKPOINTS)
+            if found.endswith(endings) or found == name
+        ]
+        return self._read_all(places, [])
+
     def _all_in(self, home: str, problems: list[Problem]) -> list[Placed]:
+        names = [name for name in self._folder.names(RUNS, home, CHECKPOINTS) if name.endswith(".json")]
+        return self._read_all([(RUNS, home, CHECKPOINTS, name) for name in names], problems)
+
+    def _read_all(self, places: Iterable[tuple[str, ...]], problems: list[Problem]) -> list[Placed]:
         found: list[Placed] = []
-        for name in self._folder.names(RUNS, home, CHECKPOINTS):
-            if not name.endswith(".json"):
-                continue
-            place = (RUNS, home, CHECKPOINTS, name)
+        for place in places:
             try:
                 data = self._folder.read(*place)
                 if data is not None:

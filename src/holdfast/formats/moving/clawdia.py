@@ -18,7 +18,7 @@ from holdfast.formats.clawdia.journal import JOURNAL
 from holdfast.formats.clawdia.places import bare_segment, checkpoint_name, segment
 from holdfast.formats.clawdia.shape import Record, is_terminal, to_write
 from holdfast.formats.folder import Folder
-from holdfast.formats.lines import write_line
+from holdfast.formats.lines import line_of
 from holdfast.formats.lossless import write_json
 from holdfast.formats.moving.parts import (
     FILE,
@@ -76,7 +76,7 @@ class ClawdiaMover:
         ]  # fmt: skip
         lines = [checked(record, Record, "a record") for record in records]
         if lines:
-            data = b"".join(write_line(write_json(line, compact=True), is_ended=True) for line in lines)
+            data = b"".join(line_of(write_json(line, compact=True)) for line in lines)
             found.append(File((RUNS, home, JOURNAL), data))
         return found
 

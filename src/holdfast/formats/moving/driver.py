@@ -98,7 +98,10 @@ def _make(
         committed(store._place, commit, run_plan(store._place, _once(commit)))
         made.append(commit.run_id)
     except RunExists:
-        existing.append(commit.run_id)
+        if commit.run_id in made:
+            damaged.append(Problem(place=place, reason=f"run {commit.run_id!r} came from another file already"))
+        else:
+            existing.append(commit.run_id)
     except StorageError:  # the store failed, and would fail for the next as well
         raise
     except HoldfastError as error:
