@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.formats.making import EXECUTION, before_step, covering, paused, recor
 from tests.formats.processes import ended, forked
 from tests.torture.dir_faulty import KINDS, FaultyFiles
 from tests.torture.formats_cuts import Five, Picture
+from tests.torture.scratch import scratch
 
 CHANGING = ("mkdir", "create", "open_for_append", "write", "truncate", "sync", "sync_directory", "rename", "unlink")
 
@@ -81,6 +82,13 @@ OPERATIONS: dict[str, Callable[[Five], object]] = {
     "checkpoint": lambda five: five.clawdia.save(covering(1, 2, "a", writer_id="x" * 5000)),
     "prune": lambda five: five.clawdia.prune("a", clawdia.PrunePolicy(prune_covered_before=9)),
 }
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where that is possible: a kill asks nothing of the disk."""
+    with scratch(fast=True) as place:
+        yield place
 
 
 def furnished(place: Path) -> Five:
