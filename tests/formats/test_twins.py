@@ -45,6 +45,10 @@ def pruned(name: str, before: int, terminal: bool, pending: bool) -> Act:
     return lambda runs: runs.prune(name, policy)
 
 
+def replayed(name: str) -> Act:
+    return lambda runs: clawdia.replay(runs.records(name))
+
+
 CLAWDIA = st.one_of(
     st.builds(saved, NAMES, SEQS, st.integers(0, 4), STATES, st.none() | SEQS),
     st.builds(appended, NAMES, SEQS, st.integers(0, 3)),
@@ -67,9 +71,7 @@ def test_clawdia_does_the_same_in_files_and_in_memory(acts: list[Act]) -> None:
             assert [fresh.load_at_or_before(name, seq) for seq in range(10)] == [
                 memory.load_at_or_before(name, seq) for seq in range(10)
             ]
-            assert told(lambda runs, name=name: clawdia.replay(runs.records(name)), fresh) == told(
-                lambda runs, name=name: clawdia.replay(runs.records(name)), memory
-            )
+            assert told(replayed(name), fresh) == told(replayed(name), memory)
             assert fresh.problems(name) == []
         files.close()
 
