@@ -9,11 +9,13 @@ import pytest
 
 import holdfast
 from holdfast import App, Store
+from tests.postgres.places import new_url
 
 
-@pytest.fixture(params=["memory", "sqlite", "dir"])
+@pytest.fixture(params=["memory", "sqlite", "dir", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    url = "memory:" if request.param == "memory" else f"{request.param}:{tmp_path / 'store'}"
+    urls = {"memory": lambda: "memory:", "postgres": new_url}
+    url = urls.get(request.param, lambda: f"{request.param}:{tmp_path / 'store'}")()
     with holdfast.open(url) as opened:
         yield opened
 

@@ -16,7 +16,7 @@ from holdfast import ClaimLost, Conflict, DamagedFile, InvalidId, InvalidInput, 
 from holdfast.formats import car
 from tests.formats import originals
 from tests.formats.making import SAMPLES, paused, raw
-from tests.formats.processes import dead_claim
+from tests.formats.processes import dead_claim, ended, forked
 
 
 @pytest.fixture
@@ -287,3 +287,20 @@ def test_another_definition_is_not_put_under_a_run(runs: car.Directory) -> None:
 def test_files_are_for_their_owner_alone(runs: car.Directory, place: Path) -> None:
     runs.save(paused())
     assert (place / "run-1.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_forked_child_neither_ends_its_parents_claims_nor_keeps_them_alive(runs: car.Directory, place: Path) -> None:
+    runs.save(paused())
+    assert runs.claim("run-1")
+
+    def child() -> None:
+        with pytest.raises(ClaimLost):
+            runs.complete("run-1")
+        assert runs.recover_orphaned() == 0, "the parent lives"
+        runs.save(paused("run-2"))
+        assert runs.claim("run-2")
+
+    assert ended(forked(child)) == 0
+    assert car.Directory(place).recover_orphaned() == 1, "the child's, which has ended"
+    runs.complete("run-1")
+    assert names(place) == ["run-2.json"]
