@@ -6,11 +6,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, NewEffect, Outcome
+from holdfast.model.commit import (
+    HOLDER,
+    OUTSIDER,
+    Commit,
+    Committed,
+    Guard,
+    NewAttachment,
+    NewCheckpoint,
+    NewEffect,
+    Outcome,
+)
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.store.memory import MemoryStore
-from holdfast.store.port import Choose, RunQuery, Select
+from holdfast.store.port import CheckpointQuery, Choose, RunQuery, Select
 from holdfast.store.pruning import PRUNED, ChooseEntries
+from holdfast.store.tags import has_tags, tag_needle
 
 _replace = msgspec.structs.replace
 
@@ -62,6 +73,66 @@ class PrunesTooMuch(MemoryStore):
 
     def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
         return super().prune(run_id, lambda rows, effects: [row.number for row in rows[:-1]])
+
+
+class LeavesTheHead(MemoryStore):
+    """Prunes the newest checkpoint, and has the run point to it still."""
+
+    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+        run = self._ids.get(run_id)
+        row, lanes = (run.row, dict(run.lanes)) if run else (None, {})
+        gone = super().prune(run_id, choose)
+        if run is not None and row is not None:
+            run.row, run.lanes = row, lanes
+        return gone
+
+
+class LeavesLanes(MemoryStore):
+    """Has only the default lane go back when its newest checkpoint is pruned."""
+
+    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+        lanes = dict(self._ids[run_id].lanes) if run_id in self._ids else {}
+        gone = super().prune(run_id, choose)
+        if run_id in self._ids:
+            self._ids[run_id].lanes = lanes
+        return gone
+
+
+class ReplacesWhatIsKept(MemoryStore):
+    """Puts a new attachment in the place of one that was to stay."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit([_replace(c, attachments=tuple(map(self._taken, c.attachments))) for c in commits])
+
+    def _taken(self, new: NewAttachment) -> NewAttachment:
+        return _replace(new, keep=False, replace=True) if new.keep else new
+
+
+class GivesRootsAParent(MemoryStore):
+    """Takes a checkpoint that has no parent for one that did not say."""
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return super().commit([_replace(c, checkpoints=tuple(map(self._given, c.checkpoints))) for c in commits])
+
+    def _given(self, new: NewCheckpoint) -> NewCheckpoint:
+        return _replace(new, parent_id=new.parent_id or None)
+
+
+class TrustsBytes(MemoryStore):
+    """Finds checkpoints by the bytes of their metadata, wherever in it they lie."""
+
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        found = super().find_checkpoints(query._replace(tags=(), limit=-1))
+        needles = [tag_needle(key, value) for key, value in query.tags]
+        found = [pair for pair in found if all(needle in pair[1].metadata for needle in needles)]
+        return found if query.limit < 0 else found[: query.limit]
+
+
+class ShortPages(TrustsBytes):
+    """Looks closely only at one page of what it found by bytes, and returns what is left of that."""
+
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        return [pair for pair in super().find_checkpoints(query) if has_tags(pair[1].metadata, query.tags)]
 
 
 class IgnoresFilters(MemoryStore):
@@ -159,5 +230,6 @@ class ShowsTheLast(MemoryStore):
 BROKEN = (
     LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters, BuriesAnybody, WaitsForTheDead,
     RevivesAnything, LeavesRollbacksBehind, ForgetsCalls, KnowsOnlyTheFirst, ShowsTheLast,
-    LeavesNoTrace, Renumbers,
+    LeavesNoTrace, Renumbers, LeavesTheHead, LeavesLanes, ReplacesWhatIsKept, GivesRootsAParent, TrustsBytes,
+    ShortPages,
 )  # fmt: skip

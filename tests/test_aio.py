@@ -62,7 +62,8 @@ def test_every_verb_can_be_awaited(store: Store) -> None:
         assert await aio.is_done("run", "k")
         assert len(await aio.effects("run")) == 1
         await aio.attach("run", saved.checkpoint_id, "key", 1)
-        assert await aio.attachments("run", saved.checkpoint_id) == {"key": 1}
+        await aio.attach_all("run", saved.checkpoint_id, {"key": 2, "more": 3}, existing="keep")
+        assert await aio.attachments("run", saved.checkpoint_id) == {"key": 1, "more": 3}
         assert len(await aio.diff("run", 1, 2)) == 2
         await aio.fork("run", "fork", step=1)
         await aio.copy("run", "copy")

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 import holdfast
 from holdfast import DamagedData, Keep, Store
+from holdfast.store.seal import sealed
 
 
 @pytest.fixture
@@ -250,6 +252,40 @@ def test_a_sweep_gives_a_damaged_run_no_new_seal(path: str) -> None:
             connection.execute("UPDATE runs SET position = 77 WHERE run_id = 'fork'")
         assert store.prune("run", holdfast.Keep(last=1)).damage is not None
         assert [problem.place for problem in store.verify().problems] == ["run 'fork'"]
+
+
+def test_a_head_that_goes_back_covers_no_damage_up(path: str) -> None:
+    with holdfast.open(f"sqlite:{path}") as store:
+        for n in range(1, 6):
+            store.save("run", n)
+        row = store.port.run("run")
+        with raw(path) as connection:
+            connection.execute("UPDATE checkpoints SET step = 77 WHERE key & 4294967295 = 3")
+        with pytest.raises(DamagedData, match="checkpoint '3"):
+            store.port.prune("run", lambda _rows, _effects: [4, 5])
+        assert len(list(store.port.checkpoints(1, 0, -1))) == 5
+        assert store.port.run("run") == row
+        store.port.prune("run", lambda _rows, _effects: [3, 4, 5])
+        assert store.verify().problems == []
+        with raw(path) as connection:
+            connection.execute("DELETE FROM checkpoints WHERE key & 4294967295 = 2")
+        store.port.prune("run", lambda rows, _effects: [row.number for row in rows])
+        assert [problem.reason for problem in store.verify().problems] == [
+            "its newest checkpoint, number 2, is missing"
+        ]
+
+
+def test_a_run_that_does_not_know_its_newest_checkpoint_is_damaged(path: str) -> None:
+    with holdfast.open(f"sqlite:{path}") as store:
+        for n in range(1, 4):
+            store.save("run", n)
+        found = store.port.run("run")
+        assert found is not None
+        back = sealed(msgspec.structs.replace(found, head=2, seal=0), found.incarnation)
+        with raw(path) as connection:
+            connection.execute("UPDATE runs SET head = 2, seal = ?", (back.seal,))
+        (problem,) = store.verify().problems
+        assert "number 3" in problem.reason
 
 
 def test_what_is_missing_is_not_covered_up_by_pruning(path: str) -> None:

@@ -25,7 +25,7 @@ def test_every_example_in_a_document_runs(document: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for example in re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
-        exec(compile(example, str(document), "exec"), names)
+        exec(compile(example, str(document), "exec", dont_inherit=True), names)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

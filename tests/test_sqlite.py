@@ -15,8 +15,12 @@ import pytest
 
 import holdfast
 from holdfast import DamagedData, InvalidInput, Keep, StorageBusy, StorageFailed, UnsupportedFormat
+from holdfast.store.port import CheckpointQuery
+from holdfast.store.sql.finding import all_parts
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite import connection as connections
+from holdfast.store.sqlite import reads
+from holdfast.store.sqlite.reads import found_of_run
 from holdfast.store.sqlite.store import SqliteStore
 
 
@@ -241,17 +245,33 @@ def test_processes_that_create_the_file_at_once_agree(tmp_path: Path) -> None:
         assert len(store.runs()) == 6
 
 
+ALL_RUNS = {"found", "found_before", "found_end"}  # a search through all checkpoints there are
+
 EXPECTED_SCANS = {
+    *ALL_RUNS,
     "usage", "usage_runs",  # counting all there is
     "gates_all", "gates_of_state",  # for looking through old gates; open ones have an index
 }  # fmt: skip
 
 
 EXPECTED_SORTS = {
+    *ALL_RUNS, "found_of_workflow",
     "runs_page_statuses",  # one page of several statuses
     "gates_of_run", "gates_of_state", "gates_all", "timers", "runs_held_after",  # few rows each
     "usage_runs",
 }  # fmt: skip
+
+
+def parts_around(name: str) -> list[str]:
+    """A statement, or the parts one is put together of to use this part of it."""
+    if name.startswith("runs_page"):
+        page = "runs_page_of_tag" if name.startswith("runs_page_of_tag") else "runs_page"
+        return [page, name, f"{page}_end"]
+    if name == "found_of_workflow":
+        return [name, "found_end"]
+    if name in ALL_RUNS:
+        return ["found", name, "found_end"]
+    return ["found_of_run", name, "found_of_run_end"] if name.startswith("found_") else [name]
 
 
 def test_every_statement_finds_its_rows_by_an_index(url: str) -> None:
@@ -259,9 +279,7 @@ def test_every_statement_finds_its_rows_by_an_index(url: str) -> None:
         store.save("run", 1)
         connection = apsw.Connection(str(path_of(url)))
         for name in statements():
-            page = "runs_page_of_tag" if name.startswith("runs_page_of_tag") else "runs_page"
-            parts = [page, name, f"{page}_end"] if name.startswith("runs_page") else [name]
-            sql = " ".join(statements()[part] for part in dict.fromkeys(parts))
+            sql = " ".join(statements()[part] for part in dict.fromkeys(parts_around(name)))
             plan: list[Any] = connection.execute("EXPLAIN QUERY PLAN " + sql, (1,) * sql.count("?")).fetchall()
             scans = [
                 row[3]
@@ -305,3 +323,44 @@ def test_remembered_rows_do_not_hide_what_others_did(url: str) -> None:
     assert one.verify().problems == []
     one.close()
     two.close()
+
+
+def test_a_search_of_one_run_reads_the_range_of_its_keys_and_nothing_else(url: str) -> None:
+    queries = [
+        CheckpointQuery("run"),
+        CheckpointQuery("run", lane="side", before=(0, 5), limit=1),
+        CheckpointQuery("run", "w", checkpoint_id="c", tags=(("k", b"\x01"), ("l", b"\x02")), before_id="d"),
+    ]
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        for query in queries:
+            statement, bindings = found_of_run(7, query)
+            plan = plan_of(port_of(store), statement, bindings)
+            assert plan == ["SEARCH c USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"], plan
+        statement = statements()["checkpoint_by_id"]
+        assert "USING INDEX checkpoints_by_id" in plan_of(port_of(store), statement, [7, "", "c"])[0]
+
+
+def test_a_search_of_a_workflow_reads_its_runs_only(url: str) -> None:
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        names, bindings = all_parts(CheckpointQuery(workflow="w", tags=(("k", b"\x01"),), before=(9, 9)))
+        statement = " ".join(statements()[name] for name in names)
+        by_index, by_key, *_ = plan_of(port_of(store), statement, [*bindings, 5])
+        assert by_index.startswith("SEARCH r USING INDEX runs_by_workflow")
+        assert by_key == "SEARCH c USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+
+
+def test_a_search_by_lane_and_id_does_not_read_a_long_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with holdfast.open(url) as store:
+        own = store.save("run", 1).checkpoint_id
+        store.save("run", 2, checkpoint_id="c", lane="side")
+        monkeypatch.setattr(reads, "found_of_run", None)
+        for lane, checkpoint_id in (("side", "c"), ("", own)):
+            query = CheckpointQuery("run", lane=lane, checkpoint_id=checkpoint_id)
+            assert [row.checkpoint_id for _, row in store.port.find_checkpoints(query)] == [checkpoint_id]
+
+
+def plan_of(port: SqliteStore, statement: str, bindings: list[Any]) -> list[str]:
+    rows = port._read(lambda connection: connection.execute(f"EXPLAIN QUERY PLAN {statement}", bindings).fetchall())
+    return [str(row[3]) for row in rows]

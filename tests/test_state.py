@@ -15,14 +15,15 @@ from holdfast.model.views import Change
 from holdfast.state import body
 from holdfast.state.decoder import decode
 from holdfast.state.diff import diff
-from holdfast.state.encoder import Memo, encode
+from holdfast.state.encoder import SPLIT_MIN, Memo, encode
 from tests.strategies import exactly, messages, text, values
 
 
 class Chunks:
     """A family's chunks: what a store would keep, with counts of what was written and read."""
 
-    def __init__(self) -> None:
+    def __init__(self, split_min: int = SPLIT_MIN) -> None:
+        self.split_min = split_min
         self.bodies: dict[bytes, bytes] = {}
         self.known: set[bytes] = set()
         self.memo: Memo | None = None
@@ -31,7 +32,7 @@ class Chunks:
 
     def save(self, state: Any) -> tuple[bytes, int]:
         """Encode like a store does; the root, and how many plain bytes it added."""
-        encoded = encode(state, self.memo, self.known)
+        encoded = encode(state, self.memo, self.known, self.split_min)
         for name, plain in encoded.chunks.items():
             self.bodies[name] = self._compressor.body(plain)
         self.known |= encoded.chunks.keys()
@@ -107,14 +108,19 @@ def edited(state: Any, rnd: random.Random) -> Any:
     return state
 
 
+@pytest.mark.parametrize("split_min", [SPLIT_MIN, 512])
 @settings(max_examples=60, deadline=None)
-@given(states, st.randoms(use_true_random=False))
-def test_edited_states_come_back_exactly_whatever_was_saved_before(state: dict[str, Any], rnd: random.Random) -> None:
-    chunks, saved = Chunks(), []
+@given(state=states, rnd=st.randoms(use_true_random=False))
+def test_edited_states_come_back_exactly_whatever_was_saved_before(
+    split_min: int, state: dict[str, Any], rnd: random.Random
+) -> None:
+    chunks, saved = Chunks(split_min), []
     for _ in range(6):
         root, _ = chunks.save(state)
         saved.append((root, copy.deepcopy(state)))
-        assert encode(state).root == root, "what a state becomes must not depend on what is remembered"
+        fresh = encode(state, split_min=split_min)
+        assert fresh.root == root, "what a state becomes must not depend on what is remembered"
+        assert fresh.chunks.keys() <= chunks.known, "and all it leads to must have been written"
         edited(state, rnd)
     for root, expected in saved:
         assert exactly(chunks.load(root)) == exactly(expected)
@@ -142,11 +148,12 @@ _IDS = [f"id-{i:06d}" for i in range(10_000)]
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_container_that_becomes_one_of_another_kind_is_saved_as_it_is_now(old: Any, new: Any) -> None:
-    chunks = Chunks()
+@pytest.mark.parametrize("split_min", [SPLIT_MIN, 512])
+def test_a_container_that_becomes_one_of_another_kind_is_saved_as_it_is_now(old: Any, new: Any, split_min: int) -> None:
+    chunks = Chunks(split_min)
     chunks.save({"items": old, "n": 1})
     root, _ = chunks.save({"items": new, "n": 2})
-    assert root == encode({"items": new, "n": 2}).root
+    assert root == encode({"items": new, "n": 2}, split_min=split_min).root
     assert exactly(chunks.load(root)) == exactly({"items": new, "n": 2})
 
 

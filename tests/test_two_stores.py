@@ -34,8 +34,12 @@ _count = itertools.count()
 
 
 @pytest.fixture(params=["sqlite", "dir", "postgres"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
-    url = new_url() if request.param == "postgres" else f"{request.param}:{tmp_path / 'runs'}"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return new_url() if request.param == "postgres" else f"{request.param}:{tmp_path / 'runs'}"
+
+
+@pytest.fixture
+def stores(url: str) -> Iterator[tuple[Store, Store]]:
     with holdfast.open(url) as one, holdfast.open(url) as two:
         yield one, two
 
@@ -83,3 +87,32 @@ def test_that_an_owner_was_dead_does_not_hold_against_the_next(stores: tuple[Sto
     assert refused(one, guard=first, entries=(ENTRY,)) == why.CLAIM_LOST
     row = done(two, guard=second, entries=(ENTRY,))
     assert (row.owner, row.position) == ("w2", 2)
+
+
+def test_a_head_that_went_back_is_there_for_others_and_after_opening_again(
+    stores: tuple[Store, Store], url: str
+) -> None:
+    one, two = stores
+    for n in range(1, 7):
+        one.save("run", n, checkpoint_id=f"c{n}")
+        two.save("run", n, lane="side")
+    assert [row.number for row in one.port.prune("run", lambda rows, _effects: [9, 11, *range(2, 13, 2)]) or []]
+    for store in (two, one):
+        found = store.load("run")
+        assert found is not None
+        assert (found.checkpoint_id, found.state) == ("c4", 4)
+        assert store.load("run", lane="side") is None
+    saved = two.save("run", "next")
+    assert (saved.number, saved.step) == (13, 5)
+    one.port.prune("run", lambda rows, _effects: [row.number for row in rows])
+    with holdfast.open(url) as third:
+        assert third.load("run") is None
+        saved = third.save("run", "first", lane="side")
+        assert (saved.number, saved.step) == (14, 1)
+        assert third.save("run", "first").number == 15
+        assert third.verify().problems == []
+    found = one.load("run")
+    assert found is not None
+    assert (found.parent_id, found.step, found.state) == (None, 1, "first")
+    assert two.save("run", "second").step == 2
+    assert one.verify().problems == []

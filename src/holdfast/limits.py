@@ -44,6 +44,9 @@ VALUE_BYTES_MAX: Final = 16 * MIB
 ENTRIES_PER_COMMIT_MAX: Final = 10_000
 """Journal entries in one append."""
 
+ATTACHMENTS_PER_COMMIT_MAX: Final = 1_000
+"""Attachments in one attach_all."""
+
 BRANCHES_MAX: Final = 10_000
 """Branches of one map or gather."""
 

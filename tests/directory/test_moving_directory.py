@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import holdfast
 from holdfast import Keep, StorageFull, Store
 from holdfast.model.commit import Commit, NewEffect
 from holdfast.store import room as rooms
+from holdfast.store.directory.store import DirectoryStore
 
 
 def prepared(store: Store) -> None:
@@ -132,6 +134,40 @@ def test_prune_shortens_the_journal(tmp_path: Path) -> None:
         found = store.load("run")
         assert found is not None
         assert found.state["n"] == 49
+        assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_head_that_goes_back_is_one_line_and_what_people_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    if not room:  # to write the file anew
+        monkeypatch.setattr(DirectoryStore, "_compact", lambda *_: None)
+    with holdfast.open(f"dir:{tmp_path / 'runs'}") as store:
+        for n in range(1, 4):
+            store.save("run", n)
+            store.save("run", n, lane="side")
+        (journal,) = (tmp_path / "runs").glob("families/*/*.journal")
+        lines = journal.read_text("utf-8").splitlines()
+        store.port.prune("run", lambda _rows, _effects: [2, 4, 5, 6])
+        if not room:
+            *before, line = journal.read_text("utf-8").splitlines()
+            assert before == lines
+            content = json.loads(line)
+            assert (content["run"]["head"], content["pruned"]) == (3, [2, 4, 5, 6])
+            assert content["lanes"] == [{"lane": "side", "head": 0, "head_id": "", "step": 0}]
+        (shown,) = (tmp_path / "runs").glob("families/*/*.newest.json")
+        assert json.loads(shown.read_text("utf-8"))["state"] == 2
+    with holdfast.open(f"dir:{tmp_path / 'runs'}") as store:
+        found = store.load("run")
+        assert found is not None
+        assert (found.state, store.load("run", lane="side")) == (2, None)
+        assert (store.save("run", "side", lane="side").step, store.save("run", 4).number) == (1, 8)
+        store.port.prune("run", lambda rows, _effects: [row.number for row in rows if not row.lane])
+        assert not list((tmp_path / "runs").glob("families/*/*.newest.json"))
+        assert store.verify().problems == []
+    with holdfast.open(f"dir:{tmp_path / 'runs'}") as store:
+        assert (store.load("run"), store.save("run", 5).step) == (None, 1)
         assert store.verify().problems == []
 
 

@@ -24,7 +24,7 @@ from holdfast.model.commit import (
     Timer,
 )
 from holdfast.model.rows import RunRow
-from holdfast.store.port import RunQuery, Select
+from holdfast.store.port import CheckpointQuery, RunQuery, Select
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.tags import tag
 from tests.postgres.places import new_schema, shared
@@ -139,6 +139,7 @@ def test_other_changes_are_two_round_trips_and_one_for_each_look_that_was_not_fo
         store.mark_done("trips", "key 0")
         store.save("trips", 2, checkpoint_id="c1")
         store.attach("trips", "c1", "k", 1)
+        store.save("trips", 3, lane="side")
         for ready in store.claim_ready("w", limit=3):
             ready.release()
         claim = store.claim("trips", "w")
@@ -152,10 +153,27 @@ def test_other_changes_are_two_round_trips_and_one_for_each_look_that_was_not_fo
     assert trips(proxy, held[0].renew) == 2
     assert trips(proxy, lambda: held[0].mark_done("key 1")) == 2
     assert trips(proxy, lambda: held[0].save(3, checkpoint_id="chosen")) == 2
-    assert trips(proxy, lambda: held[0].attach("chosen", "k", 1)) == 3
+    assert trips(proxy, lambda: held[0].save(4, lane="side")) == 3
+    assert trips(proxy, lambda: held[0].attach("chosen", "k", 1)) == 2
+    assert trips(proxy, lambda: held[0].attach_all("chosen", {"k": 2, "l": 3, "m": 4}, existing="keep")) == 2
     assert trips(proxy, held[0].release) == 2
     assert trips(proxy, lambda: store.save("new run", 1)) == 2
     assert trips(proxy, lambda: store.claim_ready("w", limit=3)) == 2
+
+
+def test_a_search_of_one_run_and_the_attachments_of_many_are_one_round_trip_each(
+    store: holdfast.Store, proxy: Proxy
+) -> None:
+    for n in range(6):
+        store.save("searched", n, checkpoint_id=f"c{n}", metadata={"n": n})
+        store.attach("searched", f"c{n}", "k", n)
+    port, run = store.port, row_of(store, "searched").run
+    places = [("", f"c{n}") for n in range(6)]
+    for _ in range(6):
+        found = port.find_checkpoints(CheckpointQuery("searched", limit=2)), port.attachments_of(run, places)
+        assert [len(rows) for rows in found] == [2, 6]
+    assert trips(proxy, lambda: port.find_checkpoints(CheckpointQuery("searched", limit=2))) == 1
+    assert trips(proxy, lambda: port.attachments_of(run, places)) == 1
 
 
 def test_a_batch_of_saves_is_one_statement(
@@ -269,6 +287,12 @@ def read_everything(store: holdfast.Store) -> None:
     port.family_effects(row.family, "key 1")
     port.attachments(row.run, "", "c0")
     port.attachments(row.run, None, None)
+    port.attachments_of(row.run, [("", "c0"), ("side", "c1")])
+    for found in (CheckpointQuery("hot"), CheckpointQuery("hot", before=(0, 2), limit=1),
+                  CheckpointQuery("hot", "w1", "", tags=(("t1", b"\x01"),), before_id="z"),
+                  CheckpointQuery("hot", checkpoint_id="c0"),
+                  CheckpointQuery("hot", lane="", checkpoint_id="c0")):  # fmt: skip
+        port.find_checkpoints(found)
     port.gates(row.run, None, 10)
     port.gates(None, "open", 10)
     port.expired_gates(10)
@@ -304,6 +328,21 @@ def test_every_statement_of_the_hot_path_uses_an_index(
             bad.append("\n".join([statement.decode()[:300], *plan]))
     assert not bad, "\n\n".join(bad)
     assert len(checked) > 55
+
+
+def test_a_search_of_a_workflow_reads_the_checkpoints_of_its_runs_only(
+    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard(monkeypatch)
+    found = store.port.find_checkpoints(CheckpointQuery(workflow="w1", before=(5, 5), limit=300))
+    monkeypatch.undo()
+    assert {run.workflow for run, _ in found} == {"w1"}
+    assert [row.created_us for _, row in found] == sorted([row.created_us for _, row in found], reverse=True)
+    ((statement, bindings),) = [each for each in heard.statements if b"checkpoints" in each[0]]
+    with shared(newest()).connect() as connection:
+        plan = "\n".join(row[0] for row in connection.execute(b"EXPLAIN " + statement, bindings).fetchall())
+    assert "Seq Scan on checkpoints" not in plan, plan
+    assert "checkpoints_pkey" in plan, plan
 
 
 def test_an_effect_is_found_by_index_even_in_a_family_that_is_all_there_is() -> None:

@@ -90,6 +90,10 @@ CHANGES: dict[str, Any] = {
         lambda s: len(s.prune("run", holdfast.Keep(last=1)).removed) == 2,
         lambda s: len(list(s.history("run"))) == 1,
     ),
+    "prune the newest": (
+        lambda s: len(s.port.prune("run", lambda rows, _effects: [rows[-1].number])) == 1,
+        lambda s: (len(list(s.history("run"))), s.load("run").step) == (2, 2),
+    ),
     "prune_entries": (
         lambda s: s.port.prune_entries("run", lambda _run, _checkpoints: [(1, 2)]) == 2,
         lambda s: [(e.position, e.kind) for e in s.journal("run")] == [(1, "pruned"), (3, "n")],

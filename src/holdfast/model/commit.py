@@ -65,6 +65,7 @@ class NewCheckpoint(Part, frozen=True):
     root: bytes
     lane: str = ""
     parent_id: str | None = None
+    """Empty: it has none, whatever there is on its lane."""
     step: int | None = None
     next_node: str | None = None
     covers: int | None = None
@@ -112,6 +113,8 @@ class NewAttachment(Part, frozen=True):
     replace: bool = False
     created_us: int | None = None
     """Only set by copies, which keep their dates."""
+    keep: bool = False
+    """If there is one with this key, it stays as it is, whatever its value. Never together with `replace`."""
 
 
 class NewGate(Part, frozen=True):
@@ -237,5 +240,6 @@ NOT_EXPIRED: Final = "not_expired"
 DAMAGED: Final = "damaged"
 WORKFLOW: Final = "workflow"
 LIMIT: Final = "limit"
+CHANGED: Final = "changed"
 
 Outcome = Committed | Refused

@@ -113,7 +113,7 @@ def _needed(whole: Whole, base: Base) -> list[CheckpointRow]:
 
 def _copied(row: CheckpointRow) -> NewCheckpoint:
     return NewCheckpoint(
-        row.checkpoint_id, row.root, row.lane, row.parent_id, row.step, row.next_node, row.covers, row.status,
+        row.checkpoint_id, row.root, row.lane, row.parent_id or "", row.step, row.next_node, row.covers, row.status,
         row.metadata, row.created_us,
     )  # fmt: skip
 

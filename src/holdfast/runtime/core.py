@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import forking
 from holdfast.engine.execution import Execution
-from holdfast.errors import StorageError
 from holdfast.forking import watch
 from holdfast.runtime.heart import Heart
+from holdfast.runtime.owner import Owner
 from holdfast.runtime.registry import Registry
-from holdfast.store.port import StorePort
 from holdfast.verbs.core import Core, Place
 from holdfast.verbs.store import Store
 
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopThread
 
 LEASE_S: Final = 15.0
-_MANY: Final = 1_000
 
 
 class AppCore:
@@ -34,6 +29,7 @@ class AppCore:
         self.store = store
         self.place: Place = store._place
         self.registry = Registry()
+        self._owner = Owner(self.core)
         self.lease_s = lease_s
         self.cleanup_s = cleanup_s
         self.branches = branches
@@ -45,7 +41,6 @@ class AppCore:
     def after_fork(self) -> None:
         """A child process is another owner, with threads of its own."""
         self._lock = threading.Lock()
-        self._owner = ""
         self._loop: LoopThread | None = None
         self.heart = Heart(self.lease_s)
         self.executions: set[Execution] = set()
@@ -59,25 +54,8 @@ class AppCore:
 
     @property
     def owner(self) -> str:
-        """Who we are to other processes. Local stores can tell whether the process behind it still lives."""
-        if not self._owner:
-            with self._lock:
-                if not self._owner:
-                    owner = f"{socket.gethostname()}:{os.getpid()}:{self.core.ids.token(6).hex()}"
-                    self.core.port.announce(owner)
-                    self._tidy_up()
-                    self._owner = owner
-        return self._owner
-
-    def _tidy_up(self) -> None:
-        """Remove the signs of life of processes that have ended and hold nothing; without a worker nobody else does."""
-        port = self.core.port
-        if getattr(type(port), "bury", StorePort.bury) is StorePort.bury:
-            return
-        with contextlib.suppress(StorageError):
-            held = port.held(_MANY)
-            if len(held) < _MANY:
-                port.bury({row.owner for row in held})
+        """Who we are to other processes."""
+        return self._owner.name
 
     @property
     def loop(self) -> LoopThread:

@@ -22,12 +22,10 @@ from holdfast.state.paging import Index, Leaf, Page, Pager, ended
 from holdfast.state.rope import Link, Segment, chunk_hash, link, weight, write
 from holdfast.state.values import array_header, look, map_header, pack, pack_unchecked, plain_value
 
-INLINE_MAX: Final = 2048
-"""A state up to this size is written whole."""
 LITERAL_MAX: Final = 255
 """A field up to this size stays in its parent, a larger one becomes a chunk."""
 SPLIT_MIN: Final = 2048
-"""A field above this size is cut further, if it is a container."""
+"""A state or a field up to this size is written whole, a larger one is cut, if it is a container."""
 ITEM_SPLIT_MIN: Final = 8192
 """Likewise for an item of a list: below this it lies whole in its page, where a reader wants it."""
 FIELDS_MAX: Final = 32
@@ -87,21 +85,29 @@ class _Part(NamedTuple):
     memo: Memo | None
 
 
-def encode(state: object, memo: Memo | None = None, known: set[bytes] | frozenset[bytes] = frozenset()) -> Encoded:
-    """Encode `state`. Chunks whose hash is in `known`, or that the memo already led to, are not returned again."""
+def encode(
+    state: object,
+    memo: Memo | None = None,
+    known: set[bytes] | frozenset[bytes] = frozenset(),
+    split_min: int = SPLIT_MIN,
+) -> Encoded:
+    """Encode `state`. Chunks whose hash is in `known`, or that the memo already led to, are not returned again.
+
+    With a smaller `split_min` it is cut finer, so that values share parts that are small themselves.
+    """
     if memo is None or type(memo) is Whole:
         flat = pack(state)
-        if len(flat) <= INLINE_MAX:
+        if len(flat) <= split_min:
             return Encoded(b"\x01" + flat, {}, False, None, len(flat))
-    encoder = _Encoder(known)
+    encoder = _Encoder(known, split_min)
     try:
-        part = encoder.value(state, memo, 0, SPLIT_MIN)
+        part = encoder.value(state, memo, 0, split_min)
     except Unstorable:
         look(state)
         raise
     if part.size > STATE_BYTES_MAX:
         raise LimitExceeded(f"the state has {part.size} bytes when encoded, at most {STATE_BYTES_MAX} are allowed")
-    if part.size <= INLINE_MAX:
+    if part.size <= split_min:
         return Encoded(b"\x01" + pack(state), {}, False, None, part.size)
     return Encoded(write(part.rope), encoder.chunks, True, part.memo, part.size)
 
@@ -109,8 +115,10 @@ def encode(state: object, memo: Memo | None = None, known: set[bytes] | frozense
 class _Encoder:
     """One encoding; gathers the chunks that are new."""
 
-    def __init__(self, known: set[bytes] | frozenset[bytes]) -> None:
+    def __init__(self, known: set[bytes] | frozenset[bytes], split_min: int) -> None:
         self._known = known
+        self._split_min = split_min
+        self._whole = split_min >= SPLIT_MIN
         self.chunks: dict[bytes, bytes] = {}
 
     def link(self, plain: bytes, count: int, *, node: bool, pairs: bool) -> Link:
@@ -166,7 +174,7 @@ class _Encoder:
         parts: dict[str, Memo] = {}
         for key, field in value.items():
             name = _key(key)
-            part = self.value(field, memo.parts.get(key) if memo else None, depth + 1, SPLIT_MIN)
+            part = self.value(field, memo.parts.get(key) if memo else None, depth + 1, self._split_min)
             rope.append(name)
             if len(part.rope) > 1 and weight(part.rope) > EMBED_MAX:
                 rope.append(self.link(write(part.rope), 1, node=True, pairs=False))
@@ -222,10 +230,10 @@ class _Encoder:
     def _resumed(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
         """A pager that already holds what lies within the first `same` items."""
         if memo is None:
-            return Pager(self, pairs=pairs)
+            return Pager(self, pairs=pairs, whole=self._whole)
         if ended(memo.pages, memo.leaves) <= same:
-            return Pager.resumed(self, memo.index, memo.pages, memo.leaves)
-        return Pager(self, pairs=pairs, pages=[page for page in memo.pages if page.end <= same])
+            return Pager.resumed(self, memo.index, memo.pages, memo.leaves, whole=self._whole)
+        return Pager(self, pairs=pairs, pages=[page for page in memo.pages if page.end <= same], whole=self._whole)
 
     def _item(
         self, item: Any, at: int, parts: dict[int, Memo], depth: int, *, pairs: bool

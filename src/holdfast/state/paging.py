@@ -9,6 +9,7 @@ page and the index nodes above.
 A leaf of an unfinished page is a chunk of its own, so that appending one message writes one message. When a page is
 finished its content is written once more as one chunk: a reader of a long conversation then fetches few large chunks
 instead of many small ones. (1,000 messages of 1 KiB: 70 chunks to read instead of 1,140, for 0.3 bytes more per byte.)
+Whoever counts every byte has finished pages link to their leaves instead (`whole=False`).
 
 The result depends on the items alone, not on how they came to be there: `docs/formats.md` relies on it, and a test.
 """
@@ -66,9 +67,18 @@ def ended(pages: Sequence[Page], leaves: Sequence[Leaf]) -> int:
 class Pager:
     """Gathers items into leaves and pages, and pages into an index."""
 
-    def __init__(self, weaver: Weaver, *, pairs: bool, pages: Sequence[Page] = (), leaves: Sequence[Leaf] = ()) -> None:
+    def __init__(
+        self,
+        weaver: Weaver,
+        *,
+        pairs: bool,
+        pages: Sequence[Page] = (),
+        leaves: Sequence[Leaf] = (),
+        whole: bool = True,
+    ) -> None:
         self._weaver = weaver
         self._pairs = pairs
+        self._whole = whole
         self.pages: list[Page] = []
         self.leaves: list[Leaf] = []
         self._index = Index(pairs=pairs)
@@ -79,9 +89,11 @@ class Pager:
         self.adopt(pages, leaves)
 
     @classmethod
-    def resumed(cls, weaver: Weaver, index: Index, pages: Sequence[Page], leaves: Sequence[Leaf]) -> Pager:
+    def resumed(
+        cls, weaver: Weaver, index: Index, pages: Sequence[Page], leaves: Sequence[Leaf], *, whole: bool
+    ) -> Pager:
         """A pager that goes on where another one ended, without going through its pages again."""
-        pager = cls(weaver, pairs=index.pairs, leaves=leaves)
+        pager = cls(weaver, pairs=index.pairs, leaves=leaves, whole=whole)
         pager.pages = list(pages)
         pager._index = index.copy()
         pager._end = ended(pages, leaves)
@@ -123,7 +135,11 @@ class Pager:
 
     def segments(self) -> list[Segment]:
         """The rope of all items added: index, pages, leaves, and the items of the unfinished leaf."""
-        rope = self._index.segments()
+        return [*self._index.segments(), *self._linked_leaves(), *self._raw]
+
+    def _linked_leaves(self) -> list[Segment]:
+        """The leaves of the unfinished page, as they are stored."""
+        rope: list[Segment] = []
         start = self.pages[-1].end if self.pages else 0
         for i, leaf in enumerate(self.leaves):
             stored = leaf.stored
@@ -132,7 +148,6 @@ class Pager:
                 self.leaves[i] = leaf._replace(stored=stored)
             rope.extend(stored)
             start = leaf.end
-        rope.extend(self._raw)
         return rope
 
     def _finish_leaf(self, end: int) -> None:
@@ -141,8 +156,12 @@ class Pager:
         self._raw, self._raw_weight = [], 0
 
     def _finish_page(self, end: int, sign: int, size: int) -> None:
-        content = [segment for leaf in self.leaves for segment in leaf.raw]
-        content.extend(self._raw)
+        if self._whole:
+            content = [segment for leaf in self.leaves for segment in leaf.raw]
+            content.extend(self._raw)
+        else:
+            self._finish_leaf(end)
+            content = self._linked_leaves()
         start = self.pages[-1].end if self.pages else 0
         closes, share = 0, sign * PAGE * FANOUT
         while share < size << 32 and closes < 8:

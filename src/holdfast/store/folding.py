@@ -25,6 +25,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.decide import Decision
+from holdfast.store.heads import heads_after
 from holdfast.store.port import Seen, Select
 from holdfast.store.pruning import PRUNED, ChooseEntries, entries_between, last_of, planned_pruning
 
@@ -36,6 +37,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     checkpoints: Sequence[CheckpointRow] = ()
     """New ones, and such that replace one of the same number."""
     lanes: Sequence[LaneRow] = ()
+    """One whose `head` is 0 says that nothing remains on its lane."""
     entries: Sequence[EntryRow] = ()
     """New ones, and such that take the place of entries that were pruned."""
     effects: Sequence[EffectRow] = ()
@@ -92,7 +94,11 @@ class FoldedRun:
         """Do what a change says."""
         self.row = change.run
         self.checkpoints.update((row.number, row) for row in change.checkpoints)
-        self.lanes.update((row.lane, row) for row in change.lanes)
+        for lane in change.lanes:
+            if lane.head:
+                self.lanes[lane.lane] = lane
+            else:
+                self.lanes.pop(lane.lane, None)
         for entry in change.entries:
             if self.entries and entry.position <= self.entries[-1].position:
                 self.entries[entries_between(self.entries, entry.position, last_of(entry))] = [entry]
@@ -117,6 +123,12 @@ class FoldedRun:
         if gone is not None:
             for key in [key for key in self.attachments if key[:2] == (gone.lane, gone.checkpoint_id)]:
                 del self.attachments[key]
+
+    def without_checkpoints(self, gone: Sequence[CheckpointRow]) -> Change:
+        """The change that removes these checkpoints. Lanes that lose their newest go back to what remains."""
+        moved = heads_after(self.row, [self.checkpoints[number] for number in sorted(self.checkpoints)], gone)
+        numbers = [row.number for row in gone]
+        return Change(moved.run, lanes=moved.lanes, pruned=numbers) if moved else Change(self.row, pruned=numbers)
 
     def without_entries(self, choose: ChooseEntries, now_us: int) -> tuple[Change | None, int]:
         """The change that removes the entries `choose` picks, if there are any, and how many they are."""
@@ -149,6 +161,9 @@ class FoldedRun:
 
     def select(self, select: Select) -> CheckpointRow | None:
         """The newest checkpoint that has what is asked for."""
+        if select == Select(select.lane):
+            head = self.lanes[select.lane].head if select.lane in self.lanes else 0
+            return self.checkpoints.get(head if select.lane else self.row.head)
         for number in sorted(self.checkpoints, reverse=True):
             row = self.checkpoints[number]
             if (

@@ -23,8 +23,9 @@ from holdfast.model.rows import (
 )
 from holdfast.model.status import READY
 from holdfast.store.decide import Decision, decide, is_live
+from holdfast.store.finding import found_in
 from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
-from holdfast.store.port import Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
+from holdfast.store.port import CheckpointQuery, Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
 from holdfast.store.pruning import ChooseEntries
 from holdfast.store.seal import check_run, next_epoch
 from holdfast.store.tags import read_metadata, tag
@@ -129,7 +130,7 @@ class MemoryStore(StorePort):
                 return None
             numbers = choose([run.checkpoints[n] for n in sorted(run.checkpoints)], list(run.effects.values()))
             gone = [run.checkpoints[number] for number in numbers]
-            run.apply(Change(run.row, pruned=[row.number for row in gone]))
+            run.apply(run.without_checkpoints(gone))
             return gone
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
@@ -155,13 +156,15 @@ class MemoryStore(StorePort):
                     run.row = next_epoch(run.row)
             return Swept(len(gone), sum(map(len, gone)))
 
-    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
         with self._open():
             run = self._ids.get(run_id)
             if run is None:
                 return None
             if is_live(run.row, self._clock.lease_time):
                 return Refused(why.CLAIMED, run.row)
+            if seen is not None and run.row.commit_id != seen:
+                return Refused(why.CHANGED, run.row)
             del self._ids[run_id], self._runs[run.row.run]
             if not any(True for _ in self._family(run.row.family)):
                 self._chunks.pop(run.row.family, None)
@@ -190,6 +193,13 @@ class MemoryStore(StorePort):
             rows = self.at(run).checkpoints
             return [rows[number] for number in sorted(rows) if number > after][: _all(limit)]
 
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        with self._open():
+            if query.run_id is None:
+                return found_in(self._runs.values(), query)
+            found = self._ids.get(query.run_id)
+            return found_in([found], query) if found else []
+
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         with self._open():
             return [entry for entry in self.at(run).entries if entry.position > after][: _all(limit)]
@@ -217,6 +227,11 @@ class MemoryStore(StorePort):
             return [
                 row for _, row in found if lane in (None, row.lane) and checkpoint_id in (None, row.checkpoint_id)
             ]  # fmt: skip
+
+    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
+        with self._open():
+            wanted = set(places)
+            return [row for key, row in sorted(self.at(run).attachments.items()) if key[:2] in wanted]
 
     def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
         with self._open():

@@ -56,6 +56,25 @@ class RunQuery(NamedTuple):
     limit: int = 50
 
 
+class CheckpointQuery(NamedTuple):
+    """Which checkpoints: newest first."""
+
+    run_id: str | None = None
+    """None: of all runs."""
+    workflow: str | None = None
+    lane: str | None = None
+    """None: of all lanes."""
+    checkpoint_id: str | None = None
+    tags: tuple[tuple[str, bytes], ...] = ()
+    """Metadata of the checkpoint: key and encoded value. All must be there, compared exactly."""
+    before: tuple[int, int] | None = None
+    """Only those that come behind this place: (0, number) in one run, (created_us, run << 32 | number) in all."""
+    before_id: str | None = None
+    """Only ids that sort before this one, byte by byte."""
+    limit: int = 100
+    """-1 means all."""
+
+
 class Seen(NamedTuple):
     """How much of a run somebody has looked at."""
 
@@ -115,7 +134,9 @@ class StorePort(ABC):
         """Remove the checkpoints that `choose` picks, with their attachments; None if the run is not there.
 
         `choose` sees all checkpoints (oldest first) and all effects as of this very change, so nothing that became
-        worth keeping in the meantime is removed.
+        worth keeping in the meantime is removed. A lane that loses its newest checkpoint goes back, in this change, to
+        the newest that remains on it, or to none; then the run's row has another commit id, and its `serial` stays.
+        Works while somebody holds the run. `holdfast.store.heads` says where heads go.
         """
 
     @abstractmethod
@@ -138,10 +159,11 @@ class StorePort(ABC):
         """
 
     @abstractmethod
-    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
         """Remove the run and all that is its own, and the family's chunks if it was the last of its family.
 
-        Refused while somebody holds the run; None if it is not there.
+        Refused while somebody holds the run, and if `seen` is not the id of its last commit: then it was changed since
+        the caller looked at it. None if it is not there.
         """
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -161,6 +183,13 @@ class StorePort(ABC):
     @abstractmethod
     def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
         """Checkpoints numbered above `after`, oldest first; a limit of -1 means all."""
+
+    @abstractmethod
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        """Checkpoints with their runs, as stored, newest first: by number in one run, by date and number in all.
+
+        The search of one run reads no other; a search of all runs may read through all checkpoints.
+        """
 
     @abstractmethod
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
@@ -185,6 +214,10 @@ class StorePort(ABC):
     @abstractmethod
     def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
         """Attachments by key; of one checkpoint, or with None all there are."""
+
+    @abstractmethod
+    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
+        """The attachments of several checkpoints, given as lane and id, ordered by lane, checkpoint and key."""
 
     @abstractmethod
     def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:

@@ -7,7 +7,7 @@ part of a statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -26,6 +26,24 @@ def write_metadata(values: Iterable[tuple[str, bytes]]) -> bytes:
 def read_metadata(data: bytes) -> dict[str, bytes]:
     """Keys and encoded values."""
     return _decode(data) if data else {}
+
+
+def tag_needle(key: str, value: bytes) -> bytes:
+    """The bytes that all metadata with this key and encoded value has; other metadata may have them inside a value."""
+    return _encode(key) + _encode(value)
+
+
+def has_tags(data: bytes, tags: Sequence[tuple[str, bytes]]) -> bool:
+    """Whether the metadata has all these keys with these encoded values. What cannot be read has none."""
+    if not tags:
+        return True
+    if not all(tag_needle(key, value) in data for key, value in tags):
+        return False
+    try:
+        values = read_metadata(data)
+    except msgspec.MsgspecError:
+        return False
+    return all(values.get(key) == value for key, value in tags)
 
 
 def tag(key: str, value: bytes) -> tuple[str, bytes]:

@@ -75,15 +75,31 @@ class StoreMachine(GuardRules):
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    @rule(run_id=RUN_IDS, state=STATES, lane=LANES, name=CHECKPOINT_IDS, status=STATUSES, replace=st.booleans())
-    def save(self, run_id: str, state: Any, lane: str, name: str | None, status: str | None, replace: bool) -> None:
+    @rule(
+        run_id=RUN_IDS, state=STATES, lane=LANES, name=CHECKPOINT_IDS, status=STATUSES, replace=st.booleans(),
+        parent_id=st.sampled_from([None, None, ""]),
+    )  # fmt: skip
+    def save(
+        self,
+        run_id: str,
+        state: Any,
+        lane: str,
+        name: str | None,
+        status: str | None,
+        replace: bool,
+        parent_id: str | None,
+    ) -> None:
         run = self.model.get(run_id)
         old = next((c for c in run.checkpoints if c.id == name and c.lane == lane), None) if run else None
-        arguments: dict[str, Any] = {"lane": lane, "checkpoint_id": name, "status": status, "replace": replace}
+        arguments: dict[str, Any] = {
+            "lane": lane, "checkpoint_id": name, "status": status, "replace": replace, "parent_id": parent_id,
+        }  # fmt: skip
         if self.held(run):
             self.refused(RunClaimed, lambda: self.store.save(run_id, state, **arguments))
             return
+        is_root = parent_id is not None
         changed = old is not None and (old.facts()[-1] != state or status not in (None, old.facts()[-2]))
+        changed = changed or (old is not None and is_root and old.__dict__["parent"] is not None)
         if changed and not replace:
             self.refused(CheckpointConflict, lambda: self.store.save(run_id, state, **arguments))
             return
@@ -95,6 +111,8 @@ class StoreMachine(GuardRules):
         assert run is not None
         run.status = status or run.status
         self.model_save(run, saved.checkpoint_id, state, lane, old)
+        if is_root:
+            (old or run.checkpoints[-1]).__dict__["parent"] = None
         assert saved.number == (old.number if old else run.serial)
 
     def model_save(self, run: Run, name: str, state: Any, lane: str, old: Checkpoint | None) -> None:
@@ -150,6 +168,18 @@ class StoreMachine(GuardRules):
             run = self.expect_write(run_id)
             assert run is not None
             run.attachments[lane, name, "key"] = copy.deepcopy(value)
+
+    @rule(run_id=RUN_IDS, lane=LANES, name=st.sampled_from(["c1", "c2"]), values=st.tuples(STATES, STATES))
+    def attach_what_is_missing(self, run_id: str, lane: str, name: str, values: tuple[Any, Any]) -> None:
+        given = dict(zip(("key", "more"), values, strict=True))
+        if self.held(self.model.get(run_id)):
+            self.refused(RunClaimed, lambda: self.store.attach_all(run_id, name, given, lane=lane, existing="keep"))
+            return
+        self.store.attach_all(run_id, name, given, lane=lane, existing="keep")
+        run = self.expect_write(run_id)
+        assert run is not None
+        for key, value in given.items():
+            run.attachments.setdefault((lane, name, key), copy.deepcopy(value))
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), owner=st.sampled_from(["w1", "w2"]), lease=st.sampled_from([5, 50]))
@@ -220,9 +250,23 @@ class StoreMachine(GuardRules):
         report = self.store.prune(run_id, rules, dry_run=dry)
         assert report.removed == tuple(c.id for c in gone)
         if not dry:
-            run.checkpoints = [c for c in run.checkpoints if c.number in keep]
-            lost = {(c.lane, c.id) for c in gone}
-            run.attachments = {key: v for key, v in run.attachments.items() if key[:2] not in lost}
+            self.model_prune(run, gone)
+
+    def model_prune(self, run: Run, gone: list[Checkpoint]) -> None:
+        run.checkpoints = [c for c in run.checkpoints if c not in gone]
+        lost = {(c.lane, c.id) for c in gone}
+        run.attachments = {key: v for key, v in run.attachments.items() if key[:2] not in lost}
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), behind=st.sets(st.integers(0, 5), min_size=1))
+    def prune_from_the_end(self, data: st.DataObject, behind: set[int]) -> None:
+        """Any checkpoints, counted from the newest: heads go back."""
+        run_id = data.draw(st.sampled_from(sorted(self.model)))
+        run = self.model[run_id]
+        gone = [c for place, c in enumerate(reversed(run.checkpoints)) if place in behind]
+        found = self.store.port.prune(run_id, lambda _rows, _effects: [c.number for c in gone])
+        assert [row.checkpoint_id for row in found or []] == [c.id for c in gone]
+        self.model_prune(run, gone)
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), ranges=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=3))

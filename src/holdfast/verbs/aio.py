@@ -181,6 +181,7 @@ class AsyncStore:
     mark_done = awaiting(writing.mark_done)
     mark_intent = awaiting(writing.mark_intent)
     attach = awaiting(writing.attach)
+    attach_all = awaiting(writing.attach_all)
     announce = awaiting(holding.announce)
     recover_expired = awaiting(holding.recover_expired)
     runs = awaiting(reading.runs)
@@ -274,6 +275,7 @@ class AsyncClaim(ClaimBase):
     mark_done = awaiting_held(writing.mark_done)
     mark_intent = awaiting_held(writing.mark_intent)
     attach = awaiting_held(writing.attach)
+    attach_all = awaiting_held(writing.attach_all)
 
     async def renew(self, lease: float | None = None) -> None:
         """Extend the lease, counted from now."""

@@ -99,13 +99,17 @@ class _Verifier:
     def _check_run(self, run: RunRow) -> Iterator[DamagedData]:
         try:
             check_run(run)
+            found = self._port.checkpoint(run.run_id, Select(before=NUMBER_MAX))
+            if found is None:
+                return
+            head, newest = check_run(found[0]).head, found[1].number if found[1] is not None else 0
         except DamagedData as damage:
             yield damage
             return
-        if run.head:
-            newest = self._port.checkpoint(run.run_id, Select(before=NUMBER_MAX))
-            if newest is not None and (newest[1] is None or newest[1].number < run.head):
-                yield DamagedData(f"run {run.run_id!r}", f"its newest checkpoint, number {run.head}, is missing")
+        if newest < head:
+            yield DamagedData(f"run {run.run_id!r}", f"its newest checkpoint, number {head}, is missing")
+        elif newest > head:
+            yield DamagedData(f"run {run.run_id!r}", f"it does not know its newest checkpoint, number {newest}")
 
     def _check_checkpoints(self, run: RunRow) -> Iterator[DamagedData]:
         after = 0

@@ -89,9 +89,9 @@ class Core:
         self.memory = Memory()
         self._compressor = Compressor()
 
-    def chunk_rows(self, chunks: Mapping[bytes, bytes]) -> tuple[ChunkRow, ...]:
-        """Plain chunks as rows."""
-        body = self._compressor.body
+    def chunk_rows(self, chunks: Mapping[bytes, bytes], *, short: bool = False) -> tuple[ChunkRow, ...]:
+        """Plain chunks as rows; `short` if they are messages, for which it pays to compress them well."""
+        body = self._compressor.short_body if short else self._compressor.body
         return tuple([ChunkRow(name, body(plain)) for name, plain in chunks.items()])
 
     def body(self, plain: bytes) -> bytes:

@@ -108,8 +108,8 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
         entries=tuple(appended(row) for row in parts.entries),
         checkpoints=tuple(
             NewCheckpoint(
-                row.checkpoint_id, row.root, row.lane, row.parent_id, row.step, row.next_node, row.covers, row.status,
-                row.metadata, row.created_us,
+                row.checkpoint_id, row.root, row.lane, row.parent_id or "", row.step, row.next_node, row.covers,
+                row.status, row.metadata, row.created_us,
             )
             for row in parts.checkpoints
         ),

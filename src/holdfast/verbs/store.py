@@ -63,6 +63,7 @@ class Store:
     mark_done = blocking(writing.mark_done)
     mark_intent = blocking(writing.mark_intent)
     attach = blocking(writing.attach)
+    attach_all = blocking(writing.attach_all)
     announce = blocking(holding.announce)
     recover_expired = blocking(holding.recover_expired)
     runs = blocking(reading.runs)
@@ -222,6 +223,7 @@ class Claim(ClaimBase):
     mark_done = blocking_held(writing.mark_done)
     mark_intent = blocking_held(writing.mark_intent)
     attach = blocking_held(writing.attach)
+    attach_all = blocking_held(writing.attach_all)
 
     def renew(self, lease: float | None = None) -> None:
         """Extend the lease, counted from now."""

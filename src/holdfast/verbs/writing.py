@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.errors import InvalidCursor, InvalidInput, LimitExceeded
 from holdfast.ids import check_id, check_lane
-from holdfast.limits import ENTRIES_PER_COMMIT_MAX, NUMBER_MAX, STEP_MAX
+from holdfast.limits import ATTACHMENTS_PER_COMMIT_MAX, ENTRIES_PER_COMMIT_MAX, NUMBER_MAX, STEP_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import (
     Commit,
@@ -62,8 +62,8 @@ def save(
 
     The same `checkpoint_id` again with the same content is a no-op; with other content it is a `CheckpointConflict`
     unless `replace=True`. Omitted: `step` is the lane's last step plus one, `covers` the end of the journal,
-    `parent_id` the lane's newest checkpoint, `status` stays as it is ("ready" for a new run). `metadata` is kept with
-    the checkpoint and merged into the run's.
+    `parent_id` the lane's newest checkpoint (an empty text says that it has none), `status` stays as it is ("ready"
+    for a new run). `metadata` is kept with the checkpoint and merged into the run's.
 
     Example:
         saved = store.save("run-1", {"messages": []}, workflow="triage", status="running")
@@ -180,24 +180,63 @@ def attach(
     Example:
         store.attach("run-1", checkpoint_id, "draft", {"text": "…"})
     """
+    yield from _attach(place, run_id, checkpoint_id, {key: value}, lane, "replace" if replace else "error")
+
+
+def attach_all(
+    place: Place,
+    run_id: str,
+    checkpoint_id: str,
+    values: dict[str, Any],
+    *,
+    lane: str = "",
+    existing: Literal["error", "keep", "replace"] = "error",
+) -> Plan[None]:
+    """Keep several values beside a checkpoint, by key, all or none. Those that are there already are a no-op.
+
+    Where another value is there: `existing="error"` refuses all of them, `"keep"` leaves what is there and attaches
+    the others, `"replace"` puts the new ones in its place.
+
+    Example:
+        store.attach_all("run-1", checkpoint_id, {"draft": "…", "notes": []}, existing="keep")
+    """
+    if type(values) is not dict or not values:
+        raise InvalidInput(f"attach_all needs a dict of at least one value by key, not {values!r}")
+    if existing not in ("error", "keep", "replace"):
+        raise InvalidInput(f'existing must be "error", "keep" or "replace", not {existing!r}')
+    if len(values) > ATTACHMENTS_PER_COMMIT_MAX:
+        raise LimitExceeded(f"{len(values)} attachments at once, at most {ATTACHMENTS_PER_COMMIT_MAX} are allowed")
+    yield from _attach(place, run_id, checkpoint_id, values, lane, existing)
+
+
+def _attach(
+    place: Place, run_id: str, checkpoint_id: str, values: dict[str, Any], lane: str, existing: str
+) -> Plan[None]:
     check_id("run_id", run_id)
     check_id("checkpoint_id", checkpoint_id)
-    check_id("attachment key", key)
+    for key in values:
+        check_id("attachment key", key)
     check_lane(lane)
+    replace, keep = existing == "replace", existing == "keep"
     while True:
         known = place.known(run_id)
-        encoded = encode(value, None, known.hashes if known else frozenset())
+        hashes: set[bytes] | frozenset[bytes] = known.hashes if known else frozenset()
+        encoded = {key: encode(value, None, hashes) for key, value in values.items()}
+        chunks = {name: plain for each in encoded.values() for name, plain in each.chunks.items()}
+        is_linked = any(each.linked for each in encoded.values())
         commit = Commit(
-            run_id, place.core.ids.token(8), place.guard(known if encoded.linked else None), creation(place),
-            attachments=(NewAttachment(checkpoint_id, key, encoded.root, lane, replace),),
-            chunks=place.core.chunk_rows(encoded.chunks),
+            run_id, place.core.ids.token(8), place.guard(known if is_linked else None), creation(place),
+            attachments=tuple(
+                NewAttachment(checkpoint_id, key, each.root, lane, replace, keep=keep) for key, each in encoded.items()
+            ),
+            chunks=place.core.chunk_rows(chunks),
         )  # fmt: skip
         outcome = yield commit
         if outdated(place, run_id, outcome, known):
             continue
         done = committed(place, commit, outcome)
         if done.fresh:
-            place.core.memory.note(done.run, encoded.chunks)
+            place.core.memory.note(done.run, chunks)
         return
 
 
@@ -250,7 +289,7 @@ def _check_save(
         check_id("next_node", next_node)
     if status is not None:
         check_status(status)
-    if parent_id is not None:
+    if parent_id is not None and parent_id != "":
         check_id("parent_id", parent_id)
     if checkpoint_id is not None:
         check_id("checkpoint_id", checkpoint_id)

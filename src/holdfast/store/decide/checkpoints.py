@@ -102,7 +102,7 @@ def _add_one(draft: Draft, new: NewCheckpoint) -> Refused | None:
     number, step = run.serial + 1, run.step + 1 if new.step is None else new.step
     name = own_checkpoint_id(number, draft.commit.commit_id)
     row = CheckpointRow(
-        number, "", name, False, new.parent_id or run.head_id or None, step, new.next_node, covers,
+        number, "", name, False, _parent(new, run.head_id or None), step, new.next_node, covers,
         new.status or draft.now("status"), new.metadata or b"", new.created_us or draft.now_us, new.root,
     )  # fmt: skip
     draft.checkpoints = (sealed(row, run.incarnation),)
@@ -121,11 +121,16 @@ def _row(
         name, named = own_checkpoint_id(number, draft.commit.commit_id), False
     return draft.seal(
         CheckpointRow(
-            number, new.lane, name, named, new.parent_id or parent_id, step if new.step is None else new.step,
+            number, new.lane, name, named, _parent(new, parent_id), step if new.step is None else new.step,
             new.next_node, draft.position if new.covers is None else new.covers, new.status or draft.now("status"),
             new.metadata or b"", new.created_us or draft.now_us, new.root,
         )
     )  # fmt: skip
+
+
+def _parent(new: NewCheckpoint, otherwise: str | None) -> str | None:
+    """The parent the caller named, or none if it said so; `otherwise` if it left that open."""
+    return otherwise if new.parent_id is None else new.parent_id or None
 
 
 def _head(draft: Draft, lane: str) -> LaneRow:
@@ -148,8 +153,8 @@ def _difference(new: NewCheckpoint, old: CheckpointRow) -> str | None:
     """What a checkpoint saved again has that the stored one has not; what the caller left open does not count."""
     if new.root != old.root:
         return "state"
-    for name in ("step", "next_node", "covers", "status", "parent_id", "metadata"):
+    for name in ("step", "next_node", "covers", "status", "metadata"):
         value = getattr(new, name)
         if value is not None and value != getattr(old, name):
             return name
-    return None
+    return "parent_id" if _parent(new, old.parent_id) != old.parent_id else None

@@ -60,20 +60,26 @@ def _outcome(draft: Draft, new: NewEffect, old: EffectRow) -> EffectRow:
 
 
 def attach(draft: Draft, attachments: tuple[NewAttachment, ...]) -> Refused | None:
-    """Keep values beside checkpoints. The same value again is nothing new; another one needs `replace`."""
-    rows, number = [], draft.run.attached
+    """Keep values beside checkpoints. The same value again is nothing new; another one needs `replace`.
+
+    What the commit itself has said before about a key counts as if it were there.
+    """
+    rows: dict[tuple[str, str, str], AttachmentRow] = {}
+    number = draft.run.attached
     if number + len(attachments) > NUMBER_MAX:
         return Refused(why.LIMIT, draft.run, f"a run has at most {NUMBER_MAX} attachments")
     for new in attachments:
-        old = draft.look.attachment(draft.run.run, new.lane, new.checkpoint_id, new.key) if draft.look else None
-        if old is not None and old.root == new.root:
+        assert not (new.keep and new.replace), "one or the other"
+        place = (new.lane, new.checkpoint_id, new.key)
+        old = rows.get(place) or (draft.look.attachment(draft.run.run, *place) if draft.look else None)
+        if old is not None and (new.keep or old.root == new.root):
             continue
         if old is not None and not new.replace:
             return Refused(why.ATTACHMENT_TAKEN, draft.run, new.key)
         number += 1
         created_us = new.created_us or draft.now_us
-        rows.append(draft.seal(AttachmentRow(number, new.lane, new.checkpoint_id, new.key, created_us, new.root)))
+        rows[place] = draft.seal(AttachmentRow(number, *place, created_us, new.root))
     if rows:
-        draft.attachments = rows
+        draft.attachments = list(rows.values())
         draft.changes["attached"] = number
     return None

@@ -19,9 +19,13 @@ Fetch = Callable[[list[bytes]], Mapping[bytes, bytes]]
 
 
 def show_newest(disk: Disk, file: RunFile, renderer: Renderer | None, fetch: Fetch) -> None:
-    """Write the newest checkpoint of the default lane."""
+    """Write the newest checkpoint of the default lane; if there is none any more, the file goes."""
     newest = file.checked().select(Select())
-    if renderer is None or newest is None:
+    if renderer is None:
+        return
+    if newest is None:
+        with contextlib.suppress(OSError):  # it may never have been there
+            disk.files.unlink(file.newest_path)
         return
     with contextlib.suppress(Exception):  # whatever cannot be shown: the checkpoint itself is safe
         state = renderer.state(newest.root, fetch)

@@ -21,8 +21,9 @@ from holdfast.model.rows import (
 from holdfast.store.decide import is_live
 from holdfast.store.directory.base import DirectoryBase
 from holdfast.store.directory.chunks import read_chunks, sizes_of_chunks
+from holdfast.store.finding import found_in
 from holdfast.store.folding import FoldedRun
-from holdfast.store.port import RunQuery, Seen, Select, Usage
+from holdfast.store.port import CheckpointQuery, RunQuery, Seen, Select, Usage
 from holdfast.store.tags import read_metadata, tag
 
 Listed = TypeVar("Listed")
@@ -63,6 +64,13 @@ class DirectoryReads(DirectoryBase):
             rows = folded.checkpoints if folded else {}
             return _cut([rows[number] for number in sorted(rows) if number > after], limit)
 
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        with self._inside():
+            if query.run_id is None:
+                return found_in(self._sound(), query)
+            file = self._tree.find(query.run_id)
+            return found_in([file.checked()], query) if file else []
+
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         with self._inside():
             folded = self._at(run)
@@ -98,6 +106,12 @@ class DirectoryReads(DirectoryBase):
             return [
                 row for _, row in found if lane in (None, row.lane) and checkpoint_id in (None, row.checkpoint_id)
             ]  # fmt: skip
+
+    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
+        with self._inside():
+            folded, wanted = self._at(run), set(places)
+            found = sorted(folded.attachments.items()) if folded else []
+            return [row for key, row in found if key[:2] in wanted]
 
     def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
         with self._inside():

@@ -204,8 +204,11 @@ class DirectoryStore(DirectoryReads):
             if gone:
                 family = self._tree.family(folded.row.family)
                 assert family is not None
+                change, head = folded.without_checkpoints(gone), folded.row.head
                 with self._changing(family):
-                    file.append(Change(folded.row, pruned=[row.number for row in gone]), self._renderer)
+                    file.append(change, self._renderer)
+                if change.run.head != head:
+                    self._show(family, file)
                 self._compact(family, file)
             return gone
 
@@ -253,7 +256,7 @@ class DirectoryStore(DirectoryReads):
                     remove_chunks(self._disk, found.chunks, sizes)
             return Swept(len(sizes), sum(sizes.values()))
 
-    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
         with self._inside("nothing was deleted"):
             file = self._tree.find(run_id)
             if file is None:
@@ -261,6 +264,8 @@ class DirectoryStore(DirectoryReads):
             row = file.folded.row if file.folded is not None else file.checked().row
             if is_live(row, self._clock.lease_time):
                 return Refused(why.CLAIMED, row)
+            if seen is not None and row.commit_id != seen:
+                return Refused(why.CHANGED, row)
             family = self._tree.family(row.family)
             assert family is not None
             with self._changing(family):

@@ -12,6 +12,7 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Committed, Refused
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.store.decide import is_live
+from holdfast.store.heads import heads_after
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.postgres.arrays import Bigints, Byteas, columns_of
 from holdfast.store.postgres.dialect import Statements
@@ -27,26 +28,55 @@ from holdfast.store.tags import read_metadata, tag
 _KEYED: Final = ("checkpoints", "entries", "effects", "attachments", "items", "messages")
 
 
-def prune(writer: Writer, run_id: str, choose: Choose, before: Before) -> list[CheckpointRow] | None:
+class CheckpointsPruned(NamedTuple):
+    """What was removed and, if heads went back, how to recognise that they did."""
+
+    rows: list[CheckpointRow]
+    doubt: Doubt | None = None
+
+
+def prune(writer: Writer, run_id: str, choose: Choose, before: Before) -> CheckpointsPruned | None:
     """Remove the checkpoints that `choose` picks, with their attachments."""
     transaction = writer.begin([run_id])
     with transaction.rolled_back_on_error():
+        earlier: CheckpointsPruned | None = before.result
+        if earlier is not None and earlier.doubt is not None and transaction.is_there(run_id, earlier.doubt):
+            return transaction.commit(lambda: earlier)
         row = transaction.rows.get(run_id)
-        gone: list[CheckpointRow] | None = None
-        if row is not None:
-            check_run(row)
-            start, end = key_of(row.run, 0), last_key(row.run)
-            found = [built(CheckpointRow, c) for c in transaction.execute("checkpoints_after", start, end, None)]
-            rows = {checkpoint.number: checkpoint for checkpoint in found}
-            effects = [built(EffectRow, e) for e in transaction.execute("effects", start, end)]
-            gone = [rows[number] for number in choose(list(rows.values()), effects)]
-            keys = Bigints([key_of(row.run, c.number) for c in gone])
-            owners = columns_of("itt", [(row.run, c.lane, c.checkpoint_id) for c in gone])
-            transaction.send([("delete_checkpoints_by_key", (keys,)), ("delete_attachments_of_checkpoints", owners)])
-            earlier: list[CheckpointRow] = before.result or []
-            if not any(checkpoint.number in rows for checkpoint in earlier):
-                gone = [*earlier, *gone]
-        return transaction.commit(lambda: gone)
+        if row is None:
+            return transaction.commit(lambda: None)
+        check_run(row)
+        start, end = key_of(row.run, 0), last_key(row.run)
+        found = [built(CheckpointRow, c) for c in transaction.execute("checkpoints_after", start, end, None)]
+        rows = {checkpoint.number: checkpoint for checkpoint in found}
+        effects = [built(EffectRow, e) for e in transaction.execute("effects", start, end)]
+        gone = [rows[number] for number in choose(found, effects)]
+        doubt = _removed(writer, transaction, row, found, gone)
+        if earlier is not None and earlier.doubt is None and not any(c.number in rows for c in earlier.rows):
+            gone = [*earlier.rows, *gone]
+        return transaction.commit(lambda: CheckpointsPruned(gone, doubt))
+
+
+def _removed(
+    writer: Writer, transaction: Transaction, row: RunRow, found: list[CheckpointRow], gone: list[CheckpointRow]
+) -> Doubt | None:
+    """Remove checkpoints and have heads go back; how to recognise that they did."""
+    keys = Bigints([key_of(row.run, c.number) for c in gone])
+    owners = columns_of("itt", [(row.run, c.lane, c.checkpoint_id) for c in gone])
+    statements: list[tuple[str, tuple[Any, ...]]] = [
+        ("delete_checkpoints_by_key", (keys,)), ("delete_attachments_of_checkpoints", owners),
+    ]  # fmt: skip
+    moved = heads_after(row, found, gone)
+    if moved is None:
+        transaction.send(statements)
+        return None
+    lanes = [(row.run, lane.lane, lane.head, lane.head_id, lane.step) for lane in moved.lanes if lane.head]
+    statements.append(("set_lanes", columns_of("ititi", lanes)))
+    statements += [("delete_lane", (row.run, lane.lane)) for lane in moved.lanes if not lane.head]
+    transaction.send(statements)
+    transaction.update_run(moved.run)
+    writer.forget([row.run_id])
+    return Doubt(moved.run.commit_id, row.commit_id, row.incarnation, Committed(moved.run))
 
 
 class EntriesPruned(NamedTuple):
@@ -121,7 +151,9 @@ def _whole_family(transaction: Transaction, family: int) -> list[RunRow]:
         rows = found
 
 
-def delete_run(writer: Writer, sql: Statements, run_id: str, before: Before) -> RunRow | Refused | None:
+def delete_run(
+    writer: Writer, sql: Statements, run_id: str, seen: bytes | None, before: Before
+) -> RunRow | Refused | None:
     """Remove the run and all that is its own, and the family's chunks if it was the last of its family."""
     found = first(writer.link, sql["run_by_id"], (run_id,))
     earlier: RunRow | Refused | None = before.result
@@ -139,6 +171,8 @@ def delete_run(writer: Writer, sql: Statements, run_id: str, before: Before) -> 
             raise Again  # it was deleted since, and may be there again in another family
         if is_live(row, transaction.lease):
             return transaction.commit(lambda: Refused(why.CLAIMED, row))
+        if seen is not None and row.commit_id != seen:
+            return transaction.commit(lambda: Refused(why.CHANGED, row))
         keys, number = (key_of(row.run, 0), last_key(row.run)), (row.run,)
         tags = [(key.encode(), tag(key, value)[1], row.run) for key, value in read_metadata(row.metadata).items()]
         statements: list[tuple[str, tuple[Any, ...]]] = [("delete_tags", columns_of("bbi", tags))]

@@ -73,6 +73,11 @@ class Foreseen:
             for effect in commit.effects:
                 found = link.execute(sql["effect_of_run"], (commit.run_id, effect.key), binary=True)
                 self._asked.append((commit.run_id, (effect.key,), EffectRow, found))
+            if commit.create is not None and commit.create.required:
+                continue  # a run that is only now made has no attachments
+            for place in {(new.lane, new.checkpoint_id, new.key): None for new in commit.attachments}:
+                found = link.execute(sql["attachment_of_run"], (commit.run_id, *place), binary=True)
+                self._asked.append((commit.run_id, place, AttachmentRow, found))
 
     def answers(self, rows: dict[str, RunRow]) -> dict[tuple[Any, ...], Any]:
         """What was found, or None, by what was looked for."""
@@ -132,7 +137,10 @@ class PostgresLook:
         return row
 
     def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> AttachmentRow | None:
-        row: AttachmentRow | None = self._row(AttachmentRow, "attachment", run, lane, checkpoint_id, key)
+        place = (run, lane, checkpoint_id, key)
+        row: AttachmentRow | None = (
+            self.known[place] if place in self.known else self._row(AttachmentRow, "attachment", *place)
+        )
         return row
 
     def gate(self, run: int, gate: str) -> GateRow | None:

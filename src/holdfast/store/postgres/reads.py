@@ -16,13 +16,15 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
-from holdfast.store.port import RunQuery, Seen, Select, StorePort, Usage
-from holdfast.store.postgres.arrays import Byteas, Texts
+from holdfast.store.finding import Found, found_by_pages, is_wanted
+from holdfast.store.port import CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.postgres.arrays import Byteas, Texts, columns_of
 from holdfast.store.postgres.connection import Link
 from holdfast.store.postgres.dialect import Statements
 from holdfast.store.postgres.look import find_checkpoint, first
 from holdfast.store.postgres.pool import of_one_moment
 from holdfast.store.postgres.transaction import Time
+from holdfast.store.sql.finding import all_parts, filter_parts, number_before
 from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
 
 Result = TypeVar("Result")
@@ -80,6 +82,19 @@ class PostgresReads(StorePort):
         found = self._all("checkpoints_after", key_of(run, after), last_key(run), _limit(limit))
         return [built(CheckpointRow, row) for row in found]
 
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        if query.run_id is not None and query.lane is not None and query.checkpoint_id is not None:
+            found = self.checkpoint(query.run_id, Select(query.lane, query.checkpoint_id))
+            run, row = found or (None, None)
+            return [(run, row)] if run and row and query.limit and is_wanted(query, run, row) else []
+
+        def work(link: Link) -> list[Found]:
+            return found_by_pages(query, lambda part: _with_run(CheckpointRow, _rows(link, *_found(self._sql, part))))
+
+        if not query.tags:
+            return self._read(work)
+        return self._read(lambda link: _snapshot(link, lambda: work(link)))  # it may take several statements
+
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         found = self._all("entries_after", key_of(run, after), last_key(run), _limit(limit))
         return [built(EntryRow, row) for row in found]
@@ -103,6 +118,12 @@ class PostgresReads(StorePort):
             rows = [built(AttachmentRow, row) for row in self._all("attachments", run)]
             return [r for r in rows if lane in (None, r.lane) and checkpoint_id in (None, r.checkpoint_id)]
         return [built(AttachmentRow, row) for row in self._all("attachments_of_checkpoint", run, lane, checkpoint_id)]
+
+    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
+        if not places:
+            return []
+        lanes, names = columns_of("tt", sorted(set(places)))
+        return [built(AttachmentRow, row) for row in self._all("attachments_of_checkpoints", lanes, names, run)]
 
     def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
         if run is not None:
@@ -212,6 +233,18 @@ def _runs_page(sql: Statements, query: RunQuery) -> tuple[bytes, list[Any]]:
     return b" ".join(parts), [*bindings, query.limit]
 
 
+def _found(sql: Statements, query: CheckpointQuery) -> tuple[bytes, list[Any]]:
+    """The statement that searches checkpoints, put together from fixed parts, and its bindings."""
+    if query.run_id is None:
+        names, bindings = all_parts(query)
+        return b" ".join([sql[name] for name in names]), [*bindings, _limit(query.limit)]
+    names, bindings = filter_parts(query)
+    workflow = ["found_of_run_workflow"] if query.workflow is not None else []
+    names = ["found_of_run", *names, "found_of_run_end", *workflow, "found_of_run_order"]
+    bindings = [number_before(query), *bindings, _limit(query.limit), query.run_id]
+    return b" ".join([sql[name] for name in names]), [*bindings, *([query.workflow] if workflow else [])]
+
+
 def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Any, ...]]:
     """The statement and bindings for one checkpoint."""
     end = key_of(row.run, select.before) if select.before is not None else last_key(row.run) + 1
@@ -220,6 +253,8 @@ def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Any, ...]]:
         return "checkpoint_by_step", (start, end, select.lane, select.step)
     if select.at is not None:
         return "checkpoint_by_cover", (start, end, select.lane, select.at)
+    if select.before is None and select.lane:
+        return "checkpoint_of_lane", (row.run, select.lane)
     return "checkpoint_before", (start, end, select.lane)
 
 

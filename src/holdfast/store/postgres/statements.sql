@@ -32,12 +32,39 @@ SELECT <checkpoint> FROM checkpoints WHERE named AND run = ? AND lane = ? AND ch
 SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read> FROM runs r LEFT JOIN checkpoints c
 ON c.key = r.run * 4294967296 + r.head WHERE r.run_id = ?;
 
+-- The run and the newest of its checkpoints that are searched for, by the range of its keys.
+-- name: found_of_run
+SELECT <r.run>, f.* FROM runs r CROSS JOIN LATERAL (SELECT <c.checkpoint> FROM checkpoints c
+WHERE c.key > r.run * 4294967296 AND c.key < r.run * 4294967296 + ?
+
+-- name: found_of_run_end
+ORDER BY c.key DESC LIMIT ?) AS f (number) WHERE r.run_id = ?
+
+-- name: found_of_run_workflow
+AND r.workflow = ?
+
+-- name: found_of_run_order
+ORDER BY f.number DESC;
+
+-- OFFSET keeps the look into each run apart: as a join, every checkpoint is compared with every run of the workflow.
+-- name: found_of_workflow
+SELECT <r.run>, <c.checkpoint> FROM runs r CROSS JOIN LATERAL (SELECT <checkpoint_columns> FROM checkpoints
+WHERE key > (r.run << 32) AND key < ((r.run + 1) << 32) OFFSET 0) c WHERE r.workflow = ?
+
+-- name: found_tag
+AND position(?::bytea IN c.metadata) > 0
+
 -- LIMIT keeps the look into each run's ledger apart: as a join, all ledgers are read through if a family is most of the
 -- store.
 
 -- name: effects_of_family
 SELECT <r.run>, f.* FROM runs r CROSS JOIN LATERAL (SELECT <effect> FROM effects WHERE run = r.run AND name = ? LIMIT 1) f
 WHERE r.family = ? ORDER BY r.run;
+
+-- name: attachments_of_checkpoints
+SELECT <a.attachment> FROM unnest(?::text[], ?::text[]) AS n (lane, checkpoint_id) JOIN attachments a
+ON a.run = ? AND a.lane = n.lane COLLATE "C" AND a.checkpoint_id = n.checkpoint_id COLLATE "C"
+ORDER BY a.lane, a.checkpoint_id, a.name;
 
 -- name: items_after
 SELECT <item> FROM inbox WHERE key > ? AND key <= ? AND NOT taken ORDER BY key LIMIT ?;
@@ -65,6 +92,10 @@ WHERE c.named AND r.run_id = ? AND c.lane = ? AND c.checkpoint_id = ?;
 
 -- name: effect_of_run
 SELECT <f.effect> FROM effects f JOIN runs r ON r.run = f.run WHERE r.run_id = ? AND f.name = ?;
+
+-- name: attachment_of_run
+SELECT <a.attachment> FROM attachments a JOIN runs r ON r.run = a.run
+WHERE r.run_id = ? AND a.lane = ? AND a.checkpoint_id = ? AND a.name = ?;
 
 -- name: lock_family
 SELECT <run> FROM runs WHERE family = ? ORDER BY run FOR UPDATE;

@@ -93,7 +93,8 @@ class PostgresStore(PostgresReads):
         return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
 
     def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
-        return self._change(lambda writer, before: keeping.prune(writer, run_id, choose, before))
+        done = self._change(lambda writer, before: keeping.prune(writer, run_id, choose, before))
+        return done.rows if done is not None else None
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
         done = self._change(lambda writer, before: keeping.prune_entries(writer, run_id, choose, before))
@@ -112,8 +113,8 @@ class PostgresStore(PostgresReads):
             chunks, size = chunks + swept.chunks, size + swept.bytes
         return Swept(chunks, size)
 
-    def delete_run(self, run_id: str) -> RunRow | Refused | None:
-        return self._change(lambda writer, before: keeping.delete_run(writer, self._sql, run_id, before))
+    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
+        return self._change(lambda writer, before: keeping.delete_run(writer, self._sql, run_id, seen, before))
 
     def _change(self, work: Callable[[Writer, Before], Result]) -> Result:
         if self._closed:

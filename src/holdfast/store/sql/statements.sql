@@ -102,8 +102,44 @@ SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key < ? AND lane = ? AND 
 -- name: checkpoint_before
 SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key < ? AND lane = ? ORDER BY key DESC LIMIT 1;
 
+-- name: checkpoint_of_lane
+SELECT <c.checkpoint> FROM lanes l JOIN checkpoints c ON c.key = l.run * 4294967296 + l.head
+WHERE l.run = ? AND l.lane = ?;
+
 -- name: checkpoints_after
 SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
+
+-- Checkpoints that are searched for: of one run by the range of its keys, of all runs by their dates.
+-- name: found_of_run
+SELECT <c.checkpoint> FROM checkpoints c WHERE c.key > ? AND c.key < ?
+
+-- name: found_of_run_end
+ORDER BY c.key DESC LIMIT ?;
+
+-- name: found
+SELECT <r.run>, <c.checkpoint> FROM checkpoints c CROSS JOIN runs r WHERE r.run = c.run
+
+-- name: found_of_workflow
+SELECT <r.run>, <c.checkpoint> FROM runs r CROSS JOIN checkpoints c
+WHERE r.workflow = ? AND c.key > (r.run << 32) AND c.key < ((r.run + 1) << 32)
+
+-- name: found_before
+AND (c.created_us, c.key) < (?, ?)
+
+-- name: found_lane
+AND c.lane = ?
+
+-- name: found_id
+AND c.checkpoint_id = ?
+
+-- name: found_before_id
+AND c.checkpoint_id < ?
+
+-- name: found_tag
+AND instr(c.metadata, ?) > 0
+
+-- name: found_end
+ORDER BY c.created_us DESC, c.key DESC LIMIT ?;
 
 -- name: delete_checkpoint
 DELETE FROM checkpoints WHERE key = ?;
@@ -120,6 +156,9 @@ ON CONFLICT (run, lane) DO UPDATE SET head = excluded.head, head_id = excluded.h
 
 -- name: lane
 SELECT lane, head, head_id, step FROM lanes WHERE run = ? AND lane = ?;
+
+-- name: delete_lane
+DELETE FROM lanes WHERE run = ? AND lane = ?;
 
 -- name: delete_lanes
 DELETE FROM lanes WHERE run = ?;

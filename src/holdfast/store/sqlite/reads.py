@@ -21,7 +21,9 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
-from holdfast.store.port import RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.finding import Found, found_by_pages, is_wanted
+from holdfast.store.port import CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.sql.finding import all_parts, filter_parts, number_before
 from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.rows import checkpoint_row, effect_row, find_checkpoint, first, item_row
@@ -74,6 +76,9 @@ class SqliteReads(StorePort):
     def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
         return [checkpoint_row(row) for row in self._all("checkpoints_after", key_of(run, after), last_key(run), limit)]
 
+    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
+        return self._read(lambda connection: _snapshot(connection, lambda inside: _found(inside, query)))
+
     def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
         return [built(EntryRow, row) for row in self._all("entries_after", key_of(run, after), last_key(run), limit)]
 
@@ -97,6 +102,15 @@ class SqliteReads(StorePort):
             rows = [built(AttachmentRow, row) for row in self._all("attachments", run)]
             return [r for r in rows if lane in (None, r.lane) and checkpoint_id in (None, r.checkpoint_id)]
         return [built(AttachmentRow, row) for row in self._all("attachments_of_checkpoint", run, lane, checkpoint_id)]
+
+    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
+        sql, wanted = statements()["attachments_of_checkpoint"], sorted(set(places))
+
+        def work(connection: apsw.Connection) -> list[AttachmentRow]:
+            found = [connection.execute(sql, (run, *place)).fetchall() for place in wanted]
+            return [built(AttachmentRow, row) for rows in found for row in rows]
+
+        return self._read(lambda connection: _snapshot(connection, work))
 
     def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
         if run is not None:
@@ -207,6 +221,44 @@ def _runs_page(query: RunQuery) -> tuple[str, list[Binding]]:
     return " ".join(parts), [*bindings, query.limit]
 
 
+def _found(connection: apsw.Connection, query: CheckpointQuery) -> list[Found]:
+    """The checkpoints that are searched for, in the snapshot of this connection."""
+    if query.run_id is None:
+
+        def page(part: CheckpointQuery) -> list[Found]:
+            names, bindings = all_parts(part)
+            rows = connection.execute(_joined(names), [*bindings, part.limit]).fetchall()
+            return [(built(RunRow, row[:RUN_COLUMNS]), checkpoint_row(row[RUN_COLUMNS:])) for row in rows]
+
+        return found_by_pages(query, page)
+    columns = first(connection.execute, statements()["run_by_id"], (query.run_id,))
+    if not columns:
+        return []
+    run = built(RunRow, columns)
+    if query.workflow not in (None, run.workflow):
+        return []
+    if query.lane is not None and query.checkpoint_id is not None:
+        found = find_checkpoint(connection.execute, run.run, query.lane, query.checkpoint_id)
+        return [(run, found)] if found and query.limit and is_wanted(query, run, found) else []
+
+    def page_of_run(part: CheckpointQuery) -> list[Found]:
+        statement, bindings = found_of_run(run.run, part)
+        return [(run, checkpoint_row(row)) for row in connection.execute(statement, bindings).fetchall()]
+
+    return found_by_pages(query, page_of_run)
+
+
+def found_of_run(run: int, query: CheckpointQuery) -> tuple[str, list[Binding]]:
+    """The statement, put together from fixed parts, that searches one run, and its bindings."""
+    names, bindings = filter_parts(query)
+    end = key_of(run, 0) + number_before(query)
+    return _joined(["found_of_run", *names, "found_of_run_end"]), [key_of(run, 0), end, *bindings, query.limit]
+
+
+def _joined(names: list[str]) -> str:
+    return " ".join([statements()[name] for name in names])
+
+
 def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Binding, ...]]:
     """The statement and bindings for one checkpoint."""
     if select == Select():
@@ -217,6 +269,8 @@ def _selection(row: RunRow, select: Select) -> tuple[str, tuple[Binding, ...]]:
         return "checkpoint_by_step", (start, end, select.lane, select.step)
     if select.at is not None:
         return "checkpoint_by_cover", (start, end, select.lane, select.at)
+    if select.before is None and select.lane:
+        return "checkpoint_of_lane", (row.run, select.lane)
     return "checkpoint_before", (start, end, select.lane)
 
 

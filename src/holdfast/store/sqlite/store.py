@@ -24,6 +24,7 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
 from holdfast.store.decide import is_live
+from holdfast.store.heads import heads_after
 from holdfast.store.owners import Owners
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.pruning import ChooseEntries, last_of, planned_pruning
@@ -160,6 +161,11 @@ class SqliteStore(SqliteReads):
             for c in gone:
                 execute(sql["delete_checkpoint"], (key_of(row.run, c.number),))
                 execute(sql["delete_attachments_of_checkpoint"], (row.run, c.lane, c.checkpoint_id))
+            moved = heads_after(row, rows.values(), gone)
+            if moved is not None:
+                writer.update_run(row, moved.run)
+                writer.set_lanes(row.run, moved.lanes)
+                writer.forget()
             return gone
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
@@ -209,7 +215,7 @@ class SqliteStore(SqliteReads):
             late += roots_after(connection, row.run, known if known.rewrites == row.rewrites else Seen())
         return late
 
-    def delete_run(self, run_id: str) -> RunRow | Refused | None:
+    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
         with self._changing() as writer:
             execute, sql = writer.connection.execute, statements()
             found = first(execute, sql["run_by_id"], (run_id,))
@@ -218,6 +224,8 @@ class SqliteStore(SqliteReads):
             row = built(RunRow, found)
             if is_live(row, self._clock.lease_time):
                 return Refused(why.CLAIMED, row)
+            if seen is not None and row.commit_id != seen:
+                return Refused(why.CHANGED, row)
             for table in ("checkpoints", "entries", "effects", "attachments", "items", "messages"):
                 execute(sql[f"delete_{table}"], (key_of(row.run, 0), last_key(row.run)))
             for table in ("lanes", "gates", "timers", "run"):

@@ -15,7 +15,7 @@ from holdfast.clock import Clock
 from holdfast.errors import DamagedData
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Outcome, Refused
-from holdfast.model.rows import RunRow
+from holdfast.model.rows import LaneRow, RunRow
 from holdfast.store.decide import Decision, decide
 from holdfast.store.seal import check_run
 from holdfast.store.sql.rows import built, entry_columns, key_of
@@ -130,6 +130,14 @@ class Writer:
         updated = self._update_run(old, new)
         assert updated, "the row was read in this very transaction"
 
+    def set_lanes(self, run: int, lanes: Sequence[LaneRow]) -> None:
+        """Write the heads of lanes; one on which nothing remains has none."""
+        for lane in lanes:
+            if lane.head:
+                self._execute(self._sql["set_lane"], (run, lane.lane, lane.head, lane.head_id, lane.step))
+            else:
+                self._execute(self._sql["delete_lane"], (run, lane.lane))
+
     # --- the rows of a decision --------------------------------------------------------------------------------------
 
     def _write(self, made: Decision, commit: Commit) -> int:
@@ -169,8 +177,7 @@ class Writer:
                  key_of(run, c.number)),
             )  # fmt: skip
             added += len(c.root)
-        for lane in made.lanes:
-            execute(sql["set_lane"], (run, lane.lane, lane.head, lane.head_id, lane.step))
+        self.set_lanes(run, made.lanes)
         for f in made.effects:
             execute(
                 sql["set_effect"],

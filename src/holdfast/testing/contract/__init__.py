@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from holdfast.testing.contract.attaching import AttachingContract
 from holdfast.testing.contract.claiming import ClaimingContract
 from holdfast.testing.contract.committing import CommittingContract
+from holdfast.testing.contract.descending import DescendingContract
+from holdfast.testing.contract.finding import FindingContract
 from holdfast.testing.contract.guarding import GuardingContract
 from holdfast.testing.contract.inbox import InboxContract
 from holdfast.testing.contract.keeping import KeepingContract
@@ -14,11 +17,13 @@ from holdfast.testing.contract.loading import LoadingContract
 from holdfast.testing.contract.moving import MovingContract
 from holdfast.testing.contract.pruning import PruningContract
 from holdfast.testing.contract.recording import RecordingContract
+from holdfast.testing.contract.retreating import RetreatingContract
 from holdfast.testing.contract.saving import SavingContract
 
 
 class StoreContract(
     SavingContract,
+    DescendingContract,
     LoadingContract,
     ListingContract,
     ClaimingContract,
@@ -29,6 +34,9 @@ class StoreContract(
     MovingContract,
     InboxContract,
     LedgerContract,
+    AttachingContract,
+    FindingContract,
+    RetreatingContract,
     GuardingContract,
     CommittingContract,
 ):

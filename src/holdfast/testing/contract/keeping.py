@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import CheckpointNotFound, InvalidInput, RunNotFound
+from holdfast.model import commit as why
+from holdfast.model.commit import Refused
+from holdfast.model.rows import RunRow
 from holdfast.model.views import Keep
 from holdfast.testing.contract.base import ContractBase, raises
 from holdfast.verbs.store import Store
@@ -231,6 +234,20 @@ class KeepingContract(ContractBase):
         stats = self.store.stats()
         assert (stats.checkpoints, stats.entries, stats.effects, stats.attachments) == (1, 1, 1, 1)
         assert self.state("other", lane="side") == self.conversation(40)
+
+    def test_a_run_that_was_changed_since_somebody_looked_is_not_deleted(self) -> None:
+        self.store.save("run", {"a": 1})
+        row = self.store.port.run("run")
+        assert row is not None
+        self.store.attach("run", "c", "k", 1)
+        refused = self.store.port.delete_run("run", row.commit_id)
+        assert isinstance(refused, Refused)
+        assert refused.why == why.CHANGED
+        assert self.state("run") == {"a": 1}
+        assert refused.run is not None
+        assert isinstance(self.store.port.delete_run("run", refused.run.commit_id), RunRow)
+        assert self.store.port.delete_run("run", refused.run.commit_id) is None
+        assert self.store.load("run") is None
 
     def test_a_run_made_anew_has_nothing_of_the_old_one(self) -> None:
         for changed in (1, 2):

@@ -223,7 +223,7 @@ class SavingContract(ContractBase):
     def test_what_is_not_an_id_is_refused_everywhere(self) -> None:
         for wrong in REFUSED_IDS:
             for name in ("run_id", "checkpoint_id", "lane", "workflow", "next_node", "parent_id"):
-                if (name != "run_id" and wrong is None) or (name == "lane" and wrong == ""):
+                if (name != "run_id" and wrong is None) or (name in ("lane", "parent_id") and wrong == ""):
                     continue
                 with raises(InvalidId):
                     self.store.save(**{"run_id": "run", "state": 1, name: wrong})

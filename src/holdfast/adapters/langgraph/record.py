@@ -1,0 +1,228 @@
+"""Checkpoints as records: what is stored of a LangGraph checkpoint, and back.
+
+    record := {"langgraph": 1, "frame": bytes, "values": {channel: value, …}, "ns": namespace}
+    frame  := deflated MessagePack of [v, ts, channel versions, versions seen, updated channels, all else]
+    value  := nothing | piece (see cutting.py) | {"t": the serde's name of another format, "d": its bytes}
+    writes := {"w": [task path, [idx, channel], …], idx: value, …}
+
+"ns" is there if the lane is not named like the namespace. The frame is small, says much the same at every checkpoint,
+and interests nobody in between, so it is kept short: a third of a checkpoint without it.
+
+Writes are attached to their checkpoint. Those that LangGraph numbers from 0 on lie together as "w" count ":" task id,
+one attachment for each call; if a task's writes are put again, of each number the first counts. Special ones (errors,
+interrupts, …) lie alone, as "s" number ":" task id, and the last counts.
+
+Metadata lies beside the record, where it can be searched. What of it no store can keep as it is (an object, say) goes
+through the serde, under one key of ours.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, cast
+
+import ormsgpack
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    PendingWrite,
+    writes_sort_key,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from holdfast.adapters.langgraph.cutting import Piece, cut, joined
+from holdfast.adapters.langgraph.serde import StrictSerializer
+from holdfast.errors import DamagedData, Unstorable, UnsupportedFormat
+from holdfast.ids import check_id
+from holdfast.limits import MIB
+from holdfast.store.tags import write_metadata
+from holdfast.verbs.values import metadata_dict, metadata_pairs
+
+Stored = None | bytes | list[Any] | dict[str, Any]
+"""A value as it is stored."""
+
+VERSION: Final = 1
+FOLD: Final = "delta"
+"""The attachment that stands for ancestors which were removed; see delta.py."""
+USUAL: Final = "msgpack"
+"""The format of nearly all values."""
+_TOGETHER: Final = "w"
+_SPECIAL: Final = "s"
+_SERIALISED: Final = "holdfast.serialised"
+_OWN: Final = frozenset({"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"})
+_FRAME_MAX: Final = 16 * MIB
+_EXPECTED: Final = (
+    b"__pregel_tasks__error____interrupt____resume__toolstool_node:task|supervisor__root__structured_response"
+    b"\xd9 2026-11-16T00:00:00.000000+00:00\x83\xa9__start__\xa8messages\xaabranch:to:\xa5agent\x83\xa9__input__\x80"
+    b"\xa9__start__\x81\xa9__start__\xa5agent\x81\xaabranch:to:agent\x91\xa8messages"
+)
+"""What frames are likely to say. It is part of the format: without it no frame can be read."""
+
+
+class Frame(NamedTuple):
+    """What a checkpoint says beside its values."""
+
+    v: int
+    ts: str
+    versions: dict[str, Any]
+    seen: dict[str, dict[str, Any]]
+    updated: list[str] | None
+    more: list[Any] | None
+    """Format and bytes of all else, as the serde made them."""
+
+
+class Write(NamedTuple):
+    """A write of a task."""
+
+    task_path: str
+    task_id: str
+    idx: int
+    channel: str
+    value: Stored
+
+    def pending(self, serde: SerializerProtocol) -> PendingWrite:
+        """As LangGraph knows it."""
+        return (self.task_id, self.channel, loaded(serde, self.value))
+
+
+def stored(serde: SerializerProtocol, value: object, before: Stored = None) -> Stored:
+    """A value as it is stored. `before` is what was stored in its place: the parts they share were checked then."""
+    kind, body = serde.dumps_typed(value)
+    if kind == USUAL:
+        piece = cut(body)
+        if isinstance(serde, StrictSerializer):
+            for part in _new_parts(piece, before):
+                serde.check(part)
+        return piece
+    return None if kind == "null" else {"t": kind, "d": bytes(body)}
+
+
+def typed(value: Stored) -> tuple[str, bytes]:
+    """The format and the bytes of a stored value."""
+    if value is None:
+        return "null", b""
+    if isinstance(value, dict) and "t" in value:
+        return value["t"], value["d"]
+    return USUAL, joined(value)
+
+
+def loaded(serde: SerializerProtocol, value: Stored) -> Any:
+    """The value that was stored."""
+    return serde.loads_typed(typed(value))
+
+
+def _new_parts(piece: Piece, before: Stored) -> Iterable[bytes]:
+    """The bytes of a piece, but not items that stand at the same place in the one before."""
+    if not isinstance(piece, list):
+        return () if piece == before else (joined(piece),)
+    same = 0
+    for mine, other in zip(piece, before if isinstance(before, list) else (), strict=False):
+        if mine != other:
+            break
+        same += 1
+    return [joined(item) for item in piece[same:]]
+
+
+def frame_of(serde: SerializerProtocol, checkpoint: Checkpoint) -> bytes:
+    """The frame of a checkpoint."""
+    more = {key: value for key, value in checkpoint.items() if key not in _OWN}
+    updated = checkpoint.get("updated_channels")
+    frame = Frame(
+        checkpoint["v"], checkpoint["ts"], checkpoint["channel_versions"], checkpoint["versions_seen"],
+        None if updated is None else list(updated), list(serde.dumps_typed(more)) if more else None,
+    )  # fmt: skip
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -11, 3, zdict=_EXPECTED)  # small windows are made faster
+    return deflate.compress(ormsgpack.packb(tuple(frame))) + deflate.flush()
+
+
+def read_frame(body: bytes, place: str) -> Frame:
+    """The frame that was stored."""
+    inflate = zlib.decompressobj(-15, zdict=_EXPECTED)
+    try:
+        return Frame(*ormsgpack.unpackb(inflate.decompress(body, _FRAME_MAX)))
+    except (zlib.error, ValueError, TypeError) as error:
+        raise DamagedData(place, f"its frame cannot be read ({error})") from error
+
+
+def checked_record(record: Any, place: str) -> dict[str, Any]:
+    """The record, if it is one and this version can read it."""
+    version = record.get("langgraph") if isinstance(record, dict) else None
+    if type(version) is not int:
+        raise DamagedData(place, "it is no checkpoint of LangGraph")
+    if version > VERSION:
+        raise UnsupportedFormat(place, f"its LangGraph record has version {version}")
+    return cast(dict[str, Any], record)
+
+
+def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, frame: Frame, values: dict[str, Any]) -> Checkpoint:
+    """The checkpoint of this frame, with these values."""
+    checkpoint: dict[str, Any] = {
+        "v": frame.v,
+        "ts": frame.ts,
+        "id": checkpoint_id,
+        "channel_values": values,
+        "channel_versions": frame.versions,
+        "versions_seen": frame.seen,
+        "updated_channels": frame.updated,
+    }
+    if frame.more is not None:
+        checkpoint.update(serde.loads_typed((frame.more[0], frame.more[1])))
+    return cast(Checkpoint, checkpoint)
+
+
+def writes_of(
+    serde: SerializerProtocol, writes: Iterable[tuple[str, Any]], task_id: str, task_path: str
+) -> dict[str, tuple[bool, dict[str, Any]]]:
+    """The attachments for a task's writes, by name, each with whether it takes the place of an older one."""
+    found: dict[str, tuple[bool, dict[str, Any]]] = {}
+    together: dict[str, Any] = {"w": [task_path]}
+    for position, (channel, value) in enumerate(writes):
+        idx = WRITES_IDX_MAP.get(channel, position)
+        if idx < 0:
+            entry = {"w": [task_path, [idx, channel]], str(idx): stored(serde, value)}
+            found[check_id("task_id", f"{_SPECIAL}{-idx}:{task_id}")] = (True, entry)
+        else:
+            together["w"].append([idx, channel])
+            together[str(idx)] = stored(serde, value)
+    if len(together) > 1:
+        found[check_id("task_id", f"{_TOGETHER}{len(together) - 1}:{task_id}")] = (False, together)
+    return found
+
+
+def sorted_writes(attached: Mapping[str, Any]) -> list[Write]:
+    """The writes among attachments, which come in the order of their arrival, in the order LangGraph applies them."""
+    found: dict[tuple[str, int], Write] = {}
+    for key, value in attached.items():
+        task_id = key.partition(":")[2]
+        if key[0] in (_TOGETHER, _SPECIAL) and task_id:
+            task_path, *numbered = value["w"]
+            for idx, channel in numbered:
+                found.setdefault((task_id, idx), Write(task_path, task_id, idx, channel, value[str(idx)]))
+    return sorted(found.values(), key=lambda write: writes_sort_key(write.task_path, write.task_id, write.idx))
+
+
+def metadata_body(serde: SerializerProtocol, metadata: Mapping[str, Any]) -> bytes:
+    """Metadata as the store keeps it."""
+    try:
+        return write_metadata(metadata_pairs(dict(metadata)))
+    except Unstorable:
+        pass
+    plain: dict[str, Any] = {}
+    others: dict[str, Stored] = {}
+    for key, value in metadata.items():
+        try:
+            metadata_pairs({key: value})
+            plain[key] = value
+        except Unstorable:
+            others[key] = stored(serde, value)
+    return write_metadata(metadata_pairs({**plain, _SERIALISED: others}))
+
+
+def metadata_of(serde: SerializerProtocol, data: bytes, place: str) -> CheckpointMetadata:
+    """Metadata as LangGraph gave it."""
+    found = metadata_dict(data, place)
+    for key, value in found.pop(_SERIALISED, {}).items():
+        found[key] = loaded(serde, value)
+    return cast(CheckpointMetadata, found)

@@ -1,0 +1,110 @@
+"""Retention: what becomes of old checkpoints and of threads nobody uses any more."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.adapters.langgraph.removing import Choose, all_but_newest, remove
+from holdfast.adapters.langgraph.threads import WORKFLOW, thread_row
+from holdfast.clock import US
+from holdfast.errors import InvalidInput
+from holdfast.ids import check_id
+from holdfast.model.rows import CheckpointRow, RunRow
+from holdfast.store.port import RunQuery
+from holdfast.store.seal import check_run
+from holdfast.verbs import keeping
+from holdfast.verbs.core import Core, Place
+from holdfast.verbs.plans import Plan
+
+Age = dt.timedelta | float
+_PAGE: Final = 500
+
+
+class Retained(msgspec.Struct, frozen=True, kw_only=True):
+    """What `retain` did, or in a dry run would do."""
+
+    threads: int
+    """Looked at."""
+    checkpoints: int
+    """Removed, of threads that stay."""
+    threads_removed: int
+    bytes_freed: int
+    """0 in a dry run."""
+    dry_run: bool
+
+
+def retain(
+    place: Place,
+    last: int | None,
+    newer_than: Age | None,
+    idle: Age | None,
+    thread_ids: Iterable[str] | None,
+    *,
+    dry_run: bool,
+) -> Plan[Retained]:
+    """The plan of `HoldfastSaver.retain`, where it is described."""
+    if last is None and newer_than is None and idle is None:
+        raise InvalidInput("retain needs a rule: last=, newer_than= or idle=")
+    if last is not None and (type(last) is not int or last < 1):
+        raise InvalidInput(f"last must be a whole number from 1 on, not {last!r}")
+    young_us, idle_us = _us("newer_than", newer_than), _us("idle", idle)
+    core, now_us = place.core, place.core.clock.now_us()
+    looked = checkpoints = threads = freed = 0
+    named = None if thread_ids is None else [check_id("thread_id", str(name)) for name in thread_ids]
+    before: int | None = None
+    while True:
+        rows: list[RunRow] = yield lambda before=before: _page(core, named, before)  # type: ignore[misc]
+        for run in rows:
+            looked += 1
+            if idle_us is not None and run.updated_us < now_us - idle_us:
+                gone = True if dry_run else (yield from _removed_whole(place, run))
+                threads += gone
+                if gone:
+                    continue
+            if last is not None or young_us is not None:
+                since = None if young_us is None else now_us - young_us
+                removed = yield from remove(place, run.run_id, _rule(last, since), dry_run=dry_run)
+                checkpoints, freed = checkpoints + removed.checkpoints, freed + removed.bytes
+        if named is not None or len(rows) < _PAGE:
+            return Retained(
+                threads=looked, checkpoints=checkpoints, threads_removed=threads, bytes_freed=freed, dry_run=dry_run
+            )
+        before = rows[-1].run
+
+
+def _us(what: str, age: Age | None) -> int | None:
+    if age is None:
+        return None
+    seconds = age.total_seconds() if isinstance(age, dt.timedelta) else age
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e11:
+        raise InvalidInput(f"{what} must be a timedelta or seconds, not {age!r}")
+    return int(seconds * US)
+
+
+def _page(core: Core, named: list[str] | None, before: int | None) -> list[RunRow]:
+    if named is None:
+        return core.port.runs(RunQuery(workflow=WORKFLOW, before=before, limit=_PAGE))
+    found = [core.port.run(name) for name in named]
+    return [thread_row(check_run(run)) for run in found if run is not None]
+
+
+def _rule(last: int | None, since_us: int | None) -> Choose:
+    def choose(rows: list[CheckpointRow]) -> set[int]:
+        old = {row.number for row in rows if since_us is None or row.created_us < since_us}
+        return old & all_but_newest(rows, 1 if last is None else last)
+
+    return choose
+
+
+def _removed_whole(place: Place, run: RunRow) -> Plan[bool]:
+    """Remove a thread that has not changed since it was looked at. False if it has, or if somebody holds it."""
+    gone = yield lambda: place.core.port.delete_run(run.run_id, run.commit_id)
+    if not isinstance(gone, RunRow):
+        return False
+    place.core.memory.forget(run.run_id)
+    yield lambda: keeping.sweep(place.core, run.family)
+    return True

@@ -1,0 +1,52 @@
+"""Who this process is to others who use the same store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from typing import Final
+
+from holdfast.errors import StorageError
+from holdfast.forking import watch
+from holdfast.store.port import StorePort
+from holdfast.verbs.core import Core
+
+_MANY: Final = 1_000
+
+
+class Owner:
+    """The name under which this process claims runs. Local stores can tell whether the process still lives."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.after_fork()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """A child process is another owner."""
+        self._lock = threading.Lock()
+        self._name = ""
+
+    @property
+    def name(self) -> str:
+        """The name, announced to the store."""
+        if not self._name:
+            with self._lock:
+                if not self._name:
+                    name = f"{socket.gethostname()}:{os.getpid()}:{self._core.ids.token(6).hex()}"
+                    self._core.port.announce(name)
+                    self._tidy_up()
+                    self._name = name
+        return self._name
+
+    def _tidy_up(self) -> None:
+        """Remove the signs of life of processes that have ended and hold nothing; without a worker nobody else does."""
+        port = self._core.port
+        if getattr(type(port), "bury", StorePort.bury) is StorePort.bury:
+            return
+        with contextlib.suppress(StorageError):
+            held = port.held(_MANY)
+            if len(held) < _MANY:
+                port.bury({row.owner for row in held})

@@ -1,0 +1,70 @@
+"""The matrix: the saver on all four stores, called blocking and awaiting."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.adapters.langgraph import HoldfastSaver
+from tests.langgraph.either import Caller
+from tests.postgres import places
+
+_count = itertools.count(1)
+STORES = ("memory", "dir", "sqlite", "postgres")
+_MATRIX = [(store, kind) for store in STORES for kind in ("blocking", "awaiting")]
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """A place for databases; in memory where there is such a place, since nothing here is about the disk."""
+    shared = Path("/dev/shm")
+    found = Path(tempfile.mkdtemp(prefix="hf-langgraph-", dir=shared if shared.is_dir() else None))
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@functools.cache
+def _postgres() -> str:
+    return places.new_url()
+
+
+def url_of(store: str, folder: Path) -> str:
+    """The URL of the store that all tests of its kind share."""
+    if store == "memory":
+        return "memory:"
+    return _postgres() if store == "postgres" else f"{store}:{folder / f'threads.{store}'}"
+
+
+@pytest.fixture(params=_MATRIX, ids=["-".join(place) for place in _MATRIX])
+def caller(request: pytest.FixtureRequest, folder: Path) -> Iterator[Caller]:
+    """A saver on one of the stores, and a way to call it."""
+    store, kind = request.param
+    with HoldfastSaver(url_of(store, folder)) as saver:
+        caller = Caller(saver, kind)
+        yield caller
+        caller.close()
+
+
+@pytest.fixture(params=STORES)
+def saver(request: pytest.FixtureRequest, folder: Path) -> Iterator[HoldfastSaver]:
+    """A saver on one of the stores."""
+    with HoldfastSaver(url_of(request.param, folder)) as saver:
+        yield saver
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, folder: Path) -> str:
+    """A store that several processes can use."""
+    return url_of(request.param, folder)
+
+
+@pytest.fixture
+def thread() -> str:
+    """A thread that nobody else uses."""
+    return f"thread-{next(_count)}"

@@ -1,0 +1,156 @@
+"""Types that nobody allowed are neither written nor read, and nothing is imported to find that out."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import ormsgpack
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import END, START, StateGraph
+from pydantic import BaseModel
+
+from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer, TypeRefused, ValueUnreadable
+from holdfast.errors import InvalidInput
+from tests.langgraph.either import Caller
+from tests.langgraph.material import checkpoint, config, described
+
+
+@dataclasses.dataclass
+class Order:
+    """A type of the user's own."""
+
+    number: int
+
+
+class Customer(BaseModel):
+    """Another one."""
+
+    name: str
+
+
+def _foreign(code: int, *parts: Any) -> bytes:
+    """Bytes that name something to import."""
+    return ormsgpack.packb([1, ormsgpack.Ext(code, ormsgpack.packb(parts))])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Order(1),
+        [HumanMessage("m"), Order(1)],
+        {"a": {"b": [Customer(name="x")]}},
+        [HumanMessage("m")] * 20 + [Order(1)],
+    ],
+    ids=["alone", "in a list", "deep", "at the end"],
+)
+def test_a_type_nobody_allowed_is_not_written(caller: Caller, thread: str, value: Any) -> None:
+    good = caller.put(config(thread), checkpoint({"a": 1}), described(), {"a": 1})
+    with pytest.raises(TypeRefused, match=r"allow=\[(Order|Customer)\]") as refused:
+        caller.put(good, checkpoint({"a": value}, version=2), described(), {"a": 2})
+    assert refused.value.module == __name__
+    with pytest.raises(TypeRefused):
+        caller.put_writes(good, [("b", 1), ("a", value)], "task")
+    found = caller.list(config(thread))
+    assert [(one.checkpoint["channel_values"], one.pending_writes) for one in found] == [({"a": 1}, [])]
+
+
+def test_a_type_that_was_allowed_comes_back(folder: Path, thread: str) -> None:
+    values = {"order": Order(1), "customers": [Customer(name="x")] * 20}
+    with HoldfastSaver("memory:", allow=[Order, (__name__, "Customer")]) as saver:
+        saver.put(config(thread), checkpoint(values), described(), {"order": 1, "customers": 1})
+        found = saver.get_tuple(config(thread))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == values
+        strict = HoldfastSaver(saver.store)
+        with pytest.raises(TypeRefused, match="Order"):
+            strict.get_tuple(config(thread))
+        assert found == HoldfastSaver(saver.store, serde=JsonPlusSerializer()).get_tuple(config(thread))
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (_foreign(0, "os", "system", "true"), "os.system"),
+        (_foreign(1, "subprocess", "run", ["true"]), "subprocess.run"),
+        (_foreign(2, "antigravity", "Thing", {}), "antigravity.Thing"),
+        (_foreign(3, "datetime", "datetime", "2026", "strptime"), "datetime.datetime.strptime"),
+        (_foreign(4, "builtins", "eval", {}), "builtins.eval"),
+        (_foreign(5, "antigravity", "Thing", {}, "model_validate_json"), "antigravity.Thing"),
+        (_foreign(0, "builtins", "set", [ormsgpack.Ext(0, ormsgpack.packb(["os", "system", "true"]))]), "os.system"),
+    ],
+)
+def test_crafted_bytes_are_refused_and_import_nothing(body: bytes, named: str) -> None:
+    serde = StrictSerializer()
+    serde.loads_typed(serde.dumps_typed({"when": Path("x")}))  # what it knows already must not open a way
+    for read in (lambda: serde.loads_typed(("msgpack", body)), lambda: serde.check(body)):
+        with pytest.raises(TypeRefused, match="allow=") as refused:
+            read()
+        assert f"{refused.value.module}.{refused.value.name}" == named
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ("msgpack", b"\xc1"),
+        ("msgpack", ormsgpack.packb(ormsgpack.Ext(99, b"\x90"))),
+        ("msgpack", _foreign(2, "langgraph.types", "Send", {"wrong": 1})),
+        ("msgpack", _foreign(0, "uuid", "UUID", "no uuid")),
+        ("msgpack", _foreign(0, "uuid")),
+        ("pickle", b"\x80\x04N."),
+        ("other", b""),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_and_not_something_else(data: tuple[str, bytes]) -> None:
+    with pytest.raises(ValueUnreadable):
+        StrictSerializer().loads_typed(data)
+
+
+def test_the_older_json_format_is_strict_too() -> None:
+    serde = StrictSerializer()
+    known = b'{"lc": 2, "type": "constructor", "id": ["uuid", "UUID"], "kwargs": {"int": 7}}'
+    assert serde.loads_typed(("json", known)).int == 7
+    with pytest.raises(TypeRefused, match="system"):
+        serde.loads_typed(("json", known.replace(b'"uuid", "UUID"', b'"os", "system"')))
+
+
+def test_the_bytes_are_langgraphs_own() -> None:
+    values = [HumanMessage("m", id="1"), {"a": {1, 2}}, Path("a/b"), None, b"x"]
+    for value in values:
+        assert StrictSerializer().dumps_typed(value) == JsonPlusSerializer().dumps_typed(value)
+        data = JsonPlusSerializer().dumps_typed(value)
+        assert StrictSerializer().loads_typed(data) == JsonPlusSerializer().loads_typed(data)
+
+
+def test_a_graph_hears_of_it_when_its_node_returns_such_a_type(caller: Caller, thread: str) -> None:
+    class State(TypedDict):
+        order: Annotated[Any, lambda _old, new: new]
+
+    graph = StateGraph(State)
+    graph.add_node("make", lambda _: {"order": Order(1)})
+    graph.add_edge(START, "make")
+    graph.add_edge("make", END)
+    with pytest.raises(TypeRefused, match="allow="):
+        caller.run(graph.compile(checkpointer=caller.saver), {"order": None}, config(thread))
+    allowed = HoldfastSaver(caller.saver.store, allow=[Order])
+    assert caller.run(graph.compile(checkpointer=allowed), {"order": None}, config(thread)) == {"order": Order(1)}
+
+
+def test_the_allowlist_langgraph_derives_is_added_to_ours() -> None:
+    saver = HoldfastSaver("memory:", allow=[Order])
+    more = saver.with_allowlist([(__name__, "Customer")])
+    assert more is not saver
+    for value in (Order(1), Customer(name="x")):
+        assert more.serde.loads_typed(more.serde.dumps_typed(value)) == value
+    with pytest.raises(TypeRefused):
+        saver.serde.loads_typed(saver.serde.dumps_typed(Customer(name="x")))
+
+
+def test_allow_and_serde_exclude_each_other() -> None:
+    with pytest.raises(InvalidInput, match="allow"):
+        HoldfastSaver("memory:", allow=[Order], serde=JsonPlusSerializer())
