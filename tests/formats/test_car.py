@@ -161,7 +161,11 @@ def test_a_file_of_another_run_under_this_name_is_not_taken_for_it(runs: car.Dir
             verb("run-1")
     with pytest.raises(NameTaken):
         runs.save(paused("run-1"))
+    runs.remove("run-1")
     assert raw(place / "run-1.json") == paused("Run-1")
+    (place / "run-1.json").write_text("{")
+    runs.remove("run-1")
+    assert names(place) == []
 
 
 def test_a_directory_or_pipe_in_the_place_of_a_file_is_damage(runs: car.Directory, place: Path) -> None:

@@ -59,6 +59,8 @@ def test_what_the_original_could_not_read_is_refused(runs: simple_agents.Directo
     with pytest.raises(Unstorable):
         runs.save(scope(scope_snapshot={"x": float("nan")}))
     assert runs.load("run-1") is None
+    runs.save(scope(scope_snapshot=2**80))
+    assert runs.load("run-1") == scope(scope_snapshot=2**80), "the scope may be anything"
 
 
 def test_a_file_of_another_run_is_not_loaded_nor_overwritten(runs: simple_agents.Directory, tmp_path: Path) -> None:
@@ -68,6 +70,8 @@ def test_a_file_of_another_run_is_not_loaded_nor_overwritten(runs: simple_agents
         runs.load("run-1")
     with pytest.raises(NameTaken):
         runs.save(scope("run-1"))
+    runs.delete("run-1")
+    assert raw(tmp_path / "runs" / "run-1.json") == scope("other")
 
 
 def test_a_torn_file_is_damage_until_a_save_replaces_it(runs: simple_agents.Directory, tmp_path: Path) -> None:
@@ -78,6 +82,9 @@ def test_a_torn_file_is_damage_until_a_save_replaces_it(runs: simple_agents.Dire
         runs.load("run-1")
     runs.save(scope(step=4))
     assert runs.load("run-1") == scope(step=4)
+    path.write_bytes(b"{")
+    runs.delete("run-1")
+    assert not path.exists()
 
 
 def test_a_checkpoint_of_one_workflow_is_not_gone_on_with_as_another(runs: simple_agents.Directory) -> None:

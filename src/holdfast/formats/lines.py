@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from blake3 import blake3
+
 from holdfast.errors import DamagedFile
 from holdfast.formats.folder import OWN, Folder, log
 from holdfast.formats.lossless import read_json, write_json
@@ -99,7 +101,7 @@ class LineFile:
         return read_lines(content, self._shape, self._folder.at(*self._name))
 
     def _cut_off(self, torn: bytes, size: int) -> None:
-        kept = (OWN, _TORN, f"{self._torn_name}-{size}")
+        kept = (OWN, _TORN, f"{self._torn_name}-{size}-{blake3(torn).hexdigest(4)}")
         self._folder.put(torn, *kept)
         self._folder.cut(size, *self._name)
         log.warning(

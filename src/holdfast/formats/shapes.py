@@ -5,7 +5,8 @@ A shape is a msgspec struct, used only to check: the dict itself is what is kept
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+import functools
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 
@@ -52,8 +53,13 @@ def _problem(value: dict[str, Any], shape: type[Shape]) -> str:
 
 
 def _too_large(found: Shape) -> str:
-    for name in found.__struct_fields__:
-        number = getattr(found, name)
-        if isinstance(number, int) and number.bit_length() > _BITS:
-            return f"`{name}` is {number}, which needs more than {_BITS} bits"
+    for name in _numbers(type(found)):
+        if getattr(found, name).bit_length() > _BITS:
+            return f"`{name}` needs more than {_BITS} bits"
     return ""
+
+
+@functools.cache
+def _numbers(shape: type[Shape]) -> tuple[str, ...]:
+    """The fields that are whole numbers to the original; what may be anything may be any number."""
+    return tuple(name for name, hint in get_type_hints(shape).items() if hint is int)

@@ -86,7 +86,7 @@ class Directory:
         return found
 
     def delete(self, run_id: str) -> None:
-        """Remove the run's checkpoint. One that is not there is no mistake.
+        """Remove the run's checkpoint. One that is not there is no mistake; another run's file is left alone.
 
         Example:
             runs.delete("run-1")
@@ -95,6 +95,12 @@ class Directory:
         if self._folder.identity(name) is None:
             return
         with self._folder.held():
+            try:
+                self._read(run_id, name)
+            except DamagedFile:  # whatever it was, it goes
+                pass
+            except NameTaken:
+                return
             self._folder.remove(name)
 
     def close(self) -> None:

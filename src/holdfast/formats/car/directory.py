@@ -13,7 +13,7 @@ import time
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.errors import Conflict, DamagedFile, HoldfastError, StorageError, WorkflowConflict
+from holdfast.errors import Conflict, DamagedFile, HoldfastError, NameTaken, StorageError, WorkflowConflict
 from holdfast.formats.car.claims import Claim, Claims, Standing
 from holdfast.formats.car.shape import CLAIMED, PAUSED, read, to_write
 from holdfast.formats.folder import Folder
@@ -206,7 +206,7 @@ class Directory:
         self._claims.bury()
 
     def remove(self, run_id: str) -> None:
-        """Remove a run, claimed or not. One that is not there is no mistake.
+        """Remove a run, claimed or not. One that is not there is no mistake; another run's file is left alone.
 
         Example:
             runs.remove("run-1")
@@ -218,7 +218,8 @@ class Directory:
         with self._folder.held():
             self._claims.forget(run_id)
             for name in names:
-                self._folder.remove(name)
+                if self._is_own(run_id, name):
+                    self._folder.remove(name)
             self._claims.drop(run_id)
 
     def list(self) -> list[str]:
@@ -247,6 +248,16 @@ class Directory:
     def _read(self, run_id: str, name: str) -> dict[str, Any] | None:
         data = self._folder.read(name)
         return None if data is None else read(data, run_id, self._folder.at(name))
+
+    def _is_own(self, run_id: str, name: str) -> bool:
+        """Whether a file is not another run's, as a file system that knows no capitals could make it seem."""
+        try:
+            self._read(run_id, name)
+        except NameTaken:
+            return False
+        except DamagedFile:
+            pass
+        return True
 
     def _may_save(self, run_id: str) -> Claim | None:
         own = self._claims.own(run_id)

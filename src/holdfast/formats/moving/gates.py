@@ -13,13 +13,12 @@ from holdfast.engine.forms import Form, form_of
 from holdfast.engine.forms.schemas import DIALECT
 from holdfast.errors import InvalidInput
 from holdfast.formats.lossless import write_json
-from holdfast.limits import KIB
+from holdfast.limits import SHOWN_BYTES_MAX
 from holdfast.model.commit import NewEntry, NewGate
 from holdfast.verbs.core import Core
 from holdfast.verbs.values import value_body
 
 CALL: Final = "ask#1"
-_SHOWN_BYTES_MAX: Final = 64 * KIB
 _TYPES: Final = {
     "bool": "boolean", "boolean": "boolean", "checkbox": "boolean", "confirm": "boolean", "yes_no": "boolean",
     "int": "integer", "integer": "integer", "number": "number", "float": "number", "date": "string",
@@ -37,7 +36,7 @@ def opened(core: Core, prompt: str, form: Form, show: Any, created_us: int | Non
 
 def _fitting(show: Any) -> Any:
     """What is shown beside a question is for people: a large state is not."""
-    return show if len(write_json(show)) <= _SHOWN_BYTES_MAX else None
+    return show if len(write_json(show)) <= SHOWN_BYTES_MAX else None
 
 
 def form_of_fields(fields: list[dict[str, Any]]) -> Form:
