@@ -197,3 +197,11 @@ def test_a_name_no_file_can_have_is_refused(place: Path) -> None:
     with pytest.raises(InvalidId, match="255"):
         brainwires.Directory(place).save_checkpoint(brainwires.new_checkpoint("x" * 300, "a"))
     assert not place.exists()
+
+
+def test_a_result_of_before_is_not_taken_for_that_of_a_call_marked_anew(tasks: Tasks) -> None:
+    tasks.mark_step_complete("task-a", "use-1", effect(), result="old")
+    tasks.save_checkpoint(brainwires.new_checkpoint("task-a", "a"))
+    assert tasks.result("task-a", "use-1") is None
+    tasks.mark_step_complete("task-a", "use-1", effect())
+    assert tasks.result("task-a", "use-1") is None

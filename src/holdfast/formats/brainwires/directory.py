@@ -98,7 +98,7 @@ class Directory:
             data = write_json(after)
             if before is None:
                 self._results.drop(task_id)  # of a task of this id that was deleted, if a crash has left any
-            if result is not None:
+            if result is not None or self._results.has_any(task_id):  # an older one must not be taken for this one's
                 self._results.add(task_id, tool_use_id, result)
             self._folder.put(data, name)
             return True

@@ -35,6 +35,10 @@ class Results:
         """Keep a result."""
         self._file(task_id).append({"task_id": task_id, "tool_use_id": tool_use_id, "result": result})
 
+    def has_any(self, task_id: str) -> bool:
+        """Whether a result was ever kept for the task."""
+        return self._folder.identity(*_name(task_id)) is not None
+
     def get(self, task_id: str, tool_use_id: str) -> Any:
         """The result that was kept last; None if there is none."""
         lines = self._file(task_id).read().values
