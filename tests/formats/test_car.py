@@ -211,6 +211,43 @@ def test_completing_after_the_next_pause_was_claimed_is_no_mistake_and_takes_not
     assert names(place) == []
 
 
+def test_a_claim_is_known_by_what_claim_gave_whatever_object_it_is_given_to(place: Path) -> None:
+    car.Directory(place).save(paused())
+    claimed = car.Directory(place).claim("run-1")
+    assert claimed is not None
+    with pytest.raises(Conflict):
+        car.Directory(place).save(paused(iterations=2))
+    with pytest.raises(InvalidInput):
+        car.Directory(place).save(paused("run-2"), claimed=claimed)
+    car.Directory(place).save(paused(iterations=2), claimed=claimed)
+    car.Directory(place).complete(claimed)
+    car.Directory(place).complete(claimed)
+    assert names(place) == ["run-1.json"]
+    assert len(list((place / ".holdfast" / "owners").iterdir())) == 1, "one sign of life for the whole process"
+
+
+def test_who_closes_gives_up_what_it_holds_though_its_process_lives(runs: car.Directory, place: Path) -> None:
+    other = car.Directory(place)
+    for name in ("a", "b"):
+        runs.save(paused(name))
+    assert runs.claim("a")
+    assert other.claim("b")
+    assert other.recover_orphaned() == 0
+    runs.close()
+    assert other.recover_orphaned(foreign=False) == 1
+    assert other.list() == ["a"]
+    other.complete("b")
+
+
+def test_directories_that_are_forgotten_keep_no_files_open(place: Path) -> None:
+    car.Directory(place).save(paused())
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        car.Directory(place).save(paused(f"run-{number}"))
+        assert car.Directory(place).claim(f"run-{number}")
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
 def test_only_who_claimed_a_run_may_save_it_or_complete_it(runs: car.Directory, place: Path) -> None:
     runs.save(paused())
     assert runs.claim("run-1")

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import os
 import stat
+import weakref
 from collections.abc import Iterator
 from typing import Final
 
@@ -42,6 +43,7 @@ class Folder:
         self.path = os.path.abspath(given)
         self._files = files or SystemFiles()
         self._lock = DirectoryLock(self._files, self.at(OWN, _LOCK), timeout_s)
+        weakref.finalize(self, self._lock.close)
 
     def at(self, *name: str) -> str:
         """The whole path of a name."""

@@ -2,7 +2,7 @@
 
 CAR's layout says that a run is claimed, not by whom. Beside it, `.holdfast/claims/<run_id>.json` says it:
 
-    {"token": random, "owner": random, "inode": …, "size": …, "written_ns": …, "pid": …}
+    {"token": random, "owner": process and random, "inode": …, "size": …, "written_ns": …}
 
 A sidecar is about the `.inflight` file with this identity, and about no other: one that the original made later, or
 put in its place, is foreign. `owner` gives a sign of life in `.holdfast/owners` (see `holdfast.store.owners`) as long
@@ -26,12 +26,15 @@ from holdfast.store.owners import Owners
 _CLAIMS: Final = "claims"
 _OWNERS: Final = "owners"
 SOMEBODY: Final = "a program that leaves no name"
+_NOBODY: Final = "nobody any more"
+_names: dict[tuple[int, str], str] = {}
+"""The owner's name of a process in a directory."""
 
 
 class Claim:
     """What this process knows of a run it holds."""
 
-    __slots__ = ("ended", "saved", "token", "workflow")
+    __slots__ = ("done", "ended", "saved", "token", "workflow")
 
     def __init__(self, token: str, workflow: Any) -> None:
         self.token = token
@@ -40,6 +43,8 @@ class Claim:
         """It has put a new checkpoint in place, which the next may claim at once."""
         self.ended = False
         """Its marker was removed, though perhaps not durably."""
+        self.done = False
+        """It was completed; to complete it again is no mistake."""
 
 
 class Standing(NamedTuple):
@@ -66,25 +71,43 @@ class Claims:
 
     def after_fork(self) -> None:
         """What the parent claimed the child did not."""
-        self.owner = f"{os.getpid()}-{os.urandom(8).hex()}"
         self._own: dict[str, list[Claim]] = {}
 
+    @property
+    def owner(self) -> str:
+        """The name of this process in this directory, the same for all that it opens of it."""
+        key = os.getpid(), self._folder.path
+        return _names.setdefault(key, f"{key[0]}-{os.urandom(8).hex()}")
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether a claim was taken here and not ended."""
+        return bool(self._own)
+
+    def give_up(self) -> None:
+        """Say of all that is held here that it may be recovered, though this process lives."""
+        for run_id, claims in self._own.items():
+            standing = self.standing(run_id)
+            identity = self._folder.identity(run_id + CLAIMED)
+            if identity is not None and any(self.is_held(claim, standing) for claim in claims):
+                self._write(run_id, standing.token, _NOBODY, identity)
+        self._own.clear()
+
     def close(self) -> None:
-        """End the sign of life: what is still held may be recovered."""
+        """End the sign of life, unless this process has the directory open elsewhere."""
         self._owners.close()
         self._own.clear()
 
-    def own(self, run_id: str, token: str | None = None) -> Claim | None:
-        """The claim with this token, or the one this process took last; None if it has been ended."""
-        found = [claim for claim in self._own.get(run_id, ()) if token in (None, claim.token)]
+    def own(self, run_id: str) -> Claim | None:
+        """The claim that was taken here last; None if it has been ended."""
+        found = self._own.get(run_id)
         return found[-1] if found else None
 
     def forget(self, run_id: str, claim: Claim | None = None) -> None:
         """This process has nothing to do with the claim any more; without one, with none of the run."""
-        left = [other for other in self._own.get(run_id, ()) if claim is not None and other is not claim]
-        self._own[run_id] = left
-        if not left:
-            del self._own[run_id]
+        left = [other for other in self._own.pop(run_id, ()) if claim is not None and other is not claim]
+        if left:
+            self._own[run_id] = left
 
     def standing(self, run_id: str) -> Standing:
         """How the run stands."""
@@ -107,9 +130,12 @@ class Claims:
         """Say, before the file is renamed, that it will be this process's."""
         self._owners.announce(self.owner)
         claim = Claim(os.urandom(8).hex(), workflow)
-        content = {"token": claim.token, "owner": self.owner, **identity._asdict(), "pid": os.getpid()}
-        self._folder.put(json.dumps(content).encode(), OWN, _CLAIMS, run_id + ".json", sync=False)
+        self._write(run_id, claim.token, self.owner, identity)
         return claim
+
+    def _write(self, run_id: str, token: str, owner: str, identity: Identity) -> None:
+        content = {"token": token, "owner": owner, **identity._asdict()}
+        self._folder.put(json.dumps(content).encode(), OWN, _CLAIMS, run_id + ".json", sync=False)
 
     def taken(self, run_id: str, claim: Claim) -> None:
         """It is this process's now."""

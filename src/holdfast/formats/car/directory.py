@@ -13,7 +13,15 @@ import time
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.errors import Conflict, DamagedFile, HoldfastError, NameTaken, StorageError, WorkflowConflict
+from holdfast.errors import (
+    Conflict,
+    DamagedFile,
+    HoldfastError,
+    InvalidInput,
+    NameTaken,
+    StorageError,
+    WorkflowConflict,
+)
 from holdfast.formats.car.claims import Claim, Claims, Standing
 from holdfast.formats.car.shape import CLAIMED, PAUSED, read, to_write
 from holdfast.formats.folder import Folder
@@ -28,9 +36,11 @@ _TEMPORARY_AGE_S: Final = 3600.0
 
 
 class Claimed(dict[str, Any]):
-    """A claimed checkpoint: the dict, and the token by which `complete` knows the claim again."""
+    """A claimed checkpoint: the dict, and the claim, by which `save` and `complete` know who calls."""
 
-    token: str = ""
+    def __init__(self, content: dict[str, Any], claim: Claim) -> None:
+        super().__init__(content)
+        self.claim = claim
 
 
 class Recovered(int):
@@ -57,11 +67,12 @@ class Directory:
         self._folder = Folder(path, timeout_s=timeout_s, files=files)
         self._claims = Claims(self._folder)
 
-    def save(self, paused: dict[str, Any]) -> None:
+    def save(self, paused: dict[str, Any], *, claimed: Claimed | None = None) -> None:
         """Put a paused workflow in place, whole and durably.
 
-        ClaimLost if this object had claimed the run and holds it no more; Conflict if another living process of ours
-        holds it; WorkflowConflict if the run has another definition than the one given.
+        Of a run that was claimed, `claimed` says by which claim; without it, by the one this object took last.
+        ClaimLost if that no longer holds the run; Conflict if the run is held by another that lives; WorkflowConflict
+        if it has another definition than the one given.
 
         Example:
             runs.save(paused)
@@ -70,8 +81,10 @@ class Directory:
         run_id = content["run_id"]
         name = _names(run_id)[0]
         data = write_json(content)
+        if claimed is not None and claimed["run_id"] != run_id:
+            raise InvalidInput(f"run {claimed['run_id']!r} was claimed, but {run_id!r} is to be saved")
         with self._folder.held():
-            own = self._may_save(run_id)
+            own = self._may_save(run_id, claimed.claim if claimed is not None else self._claims.own(run_id))
             _same_definition(run_id, content, own.workflow if own else self._definition(run_id))
             self._folder.put(data, name)
             if own:
@@ -110,9 +123,7 @@ class Directory:
                 self._put_back(run_id)
                 raise
             self._claims.taken(run_id, claim)
-        claimed = Claimed(content)
-        claimed.token = claim.token
-        return claimed
+        return Claimed(content, claim)
 
     def _put_back(self, run_id: str) -> None:
         source, target = _names(run_id)
@@ -122,7 +133,9 @@ class Directory:
                 self._folder.rename((target,), (source,))
 
     def complete(self, run: str | Claimed) -> None:
-        """End a claim: what `claim` gave, or the run's id for the claim this object took last. Twice is no mistake.
+        """End a claim: what `claim` gave, from any object of its process, or the run's id for the one taken here last.
+
+        To do so twice is no mistake.
 
         ClaimLost if somebody else holds the run, who then keeps it. If this claim has saved a new checkpoint, and that
         was claimed meanwhile, there is nothing left to do.
@@ -130,11 +143,10 @@ class Directory:
         Example:
             runs.complete(claimed)
         """
-        token = run.token if isinstance(run, Claimed) else None
         run_id = run["run_id"] if isinstance(run, Claimed) else run
         _, target = _names(run_id)
-        own = self._claims.own(run_id, token)
-        if own is None and (token is not None or self._folder.identity(target) is None):
+        own = run.claim if isinstance(run, Claimed) else self._claims.own(run_id)
+        if own.done if own is not None else self._folder.identity(target) is None:
             return
         with self._folder.held():
             standing = self._claims.standing(run_id)
@@ -151,7 +163,8 @@ class Directory:
         elif own.ended:
             self._folder.sync()
         self._claims.forget(run_id, own)
-        if not (own.ended or own.saved):
+        own.done = own.ended or own.saved
+        if not own.done:
             raise self._claims.lost(run_id, standing)
 
     def recover_orphaned(self, *, foreign: bool = True) -> Recovered:
@@ -232,6 +245,9 @@ class Directory:
 
     def close(self) -> None:
         """Give up what this object holds to whoever recovers it. Closing twice is no mistake."""
+        if self._claims.holds_any:
+            with contextlib.suppress(StorageError), self._folder.held():
+                self._claims.give_up()
         self._claims.close()
         self._folder.close()
 
@@ -259,8 +275,7 @@ class Directory:
             pass
         return True
 
-    def _may_save(self, run_id: str) -> Claim | None:
-        own = self._claims.own(run_id)
+    def _may_save(self, run_id: str, own: Claim | None) -> Claim | None:
         standing = self._claims.standing(run_id)
         if own is not None and not self._claims.is_held(own, standing):
             self._claims.forget(run_id, own)
