@@ -194,6 +194,18 @@ def test_what_two_releases_left_of_one_run_is_read_together(root: Path) -> None:
         later.append({**record(1), "record_id": "again"})
 
 
+def test_files_of_others_in_a_runs_directory_are_no_runs_of_their_own(root: Path) -> None:
+    runs = clawdia.Directory(root)
+    runs.append(record(1))
+    path = root / "runs" / HOME / "journal.ndjson"
+    path.write_bytes(path.read_bytes() + json.dumps(record(2, run_id="other")).encode() + b"\n")
+    assert runs.runs() == ["run.a"]
+    assert [r["journal_seq"] for r in clawdia.Directory(root).records("run.a")] == [1]
+    (root / "runs" / HOME).rename(root / "runs" / "moved")
+    assert runs.runs() == []
+    assert runs.unreadable() == [str(root / "runs" / "moved")]
+
+
 def test_a_checkpoint_saved_again_leaves_one_file(root: Path) -> None:
     runs = clawdia.Directory(root)
     runs.save(covering(1), 5)

@@ -34,6 +34,7 @@ RESULT = {"stage_id": "s", "stage_name": "S", "status": "succeeded", "output": {
 EFFECT = {"tool_use_id": "u", "tool_name": "t", "target": "x", "completed_at": 5, "reversible": True}
 TASK = {**brainwires.new_checkpoint("t", "a"), "completed_tool_ids": ["u"], "side_effects_log": [EFFECT]}
 PENDING = {"effect_id": "e", "intent_record_id": "r", "unsafe_pending_reason": "?"}
+SAVED = record(4, "checkpoint", payload={"type": "checkpoint", **covering(3)})
 ASKING = {"status": "awaiting_human_input", "human_request": {"input_type": "choice", "options": [{"value": 1}]}}
 
 FILES: dict[str, dict[str, list[Any]]] = {
@@ -43,7 +44,7 @@ FILES: dict[str, dict[str, list[Any]]] = {
     "mur": {f"{EXECUTION}/0.json": [before_step(0)], f"{EXECUTION}/2.json": [before_step(2)]},
     "clawdia": {
         f"{RUN}/checkpoints/c.json": [covering(1, pending_side_effects=[PENDING])],
-        f"{RUN}/journal.ndjson": [record(1), intent(2, "e"), outcome(3, "e")],
+        f"{RUN}/journal.ndjson": [record(1), intent(2, "e"), outcome(3, "e"), SAVED],
     },
 }
 LOOKS: dict[str, Callable[[Path], list[Callable[[], object]]]] = {

@@ -44,6 +44,11 @@ def read_checked(data: bytes, shape: type[Shape], place: str) -> dict[str, Any]:
     return value
 
 
+def has_shape(value: object, shape: type[Shape]) -> bool:
+    """Whether a value has the shape."""
+    return isinstance(value, dict) and not _problem(value, shape)
+
+
 def _problem(value: dict[str, Any], shape: type[Shape]) -> str:
     try:
         found = msgspec.convert(value, shape)

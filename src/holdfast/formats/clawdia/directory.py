@@ -57,7 +57,7 @@ class Directory(Verbs):
         return sorted(found)
 
     def unreadable(self) -> list[str]:
-        """Directories of runs in which no file can be read.
+        """Directories of runs in which no file can be read, or none is of the run that its name says.
 
         Example:
             runs.unreadable()
@@ -207,5 +207,7 @@ class Directory(Verbs):
         return self._folder.identity(RUNS, home, JOURNAL) is not None or any(n.endswith(".json") for n in checkpoints)
 
     def _ids_in(self, home: str) -> set[str]:
+        """The run whose directory this is: files of others that were put there are not theirs to be found by."""
         found = {checkpoint["run_id"] for _, checkpoint in self._all_in(home, [])}
-        return found | Journal(self._folder, "", home).run_ids()
+        found |= Journal(self._folder, "", home).run_ids()
+        return {run_id for run_id in found if home in (segment(run_id), bare_segment(run_id))}

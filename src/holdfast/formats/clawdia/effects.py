@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 INTENT: Final = "effect_intent"
 RESULT: Final = "effect_result"
-_UNCLEAR: Final = frozenset({"timed_out", "unknown"})
+_CLEAR: Final = ("completed", "failed", "cancelled", "denied_before_execution")
+"""What is known to have become of an effect; after a timeout, and after anything else, it is not."""
 
 
 class EffectLine(NamedTuple):
@@ -29,7 +30,7 @@ class EffectLine(NamedTuple):
     @property
     def is_pending(self) -> bool:
         """Whether nobody knows what became of it."""
-        return self.result is None or self.result.get("terminal_status") in _UNCLEAR
+        return self.result is None or self.result.get("terminal_status") not in _CLEAR
 
     @property
     def may_be_retried(self) -> bool:

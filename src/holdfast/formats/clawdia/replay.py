@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from holdfast.errors import DamagedFile
 from holdfast.formats.clawdia.effects import EffectLine, effects_of
-from holdfast.formats.clawdia.shape import Record, order
-from holdfast.formats.shapes import checked
+from holdfast.formats.clawdia.shape import Record, RunCheckpoint, order
+from holdfast.formats.shapes import checked, has_shape
 from holdfast.model.views import View
 
 
@@ -42,11 +42,8 @@ def replay(records: Iterable[dict[str, Any]]) -> Replay:
     ended = [status for status in terminal if status is not None]
     pending: list[EffectLine] = [line for line in effects_of(live).values() if line.is_pending]
     unsafe = tuple(line.effect_id for line in pending if not line.may_be_retried)
-    checkpoints = [
-        _payload(record)
-        for record in live
-        if record["record_kind"] == "checkpoint" and "loop_state" in _payload(record)
-    ]
+    saved = [_payload(record) for record in live if record["record_kind"] == "checkpoint"]
+    checkpoints = [payload for payload in saved if has_shape(payload, RunCheckpoint)]
     return Replay(
         status="repair_needed" if unsafe else "complete",
         resume_allowed=not unsafe and not ended,

@@ -82,13 +82,16 @@ class ClawdiaMover:
 
 
 def _unreadable(home: str, _core: Core, _problems: list[Problem]) -> Parts:
-    raise Conflict(f"no file in {home} can be read")
+    raise Conflict(f"no file in {home} can be read as one of the run that its name says")
 
 
 def _read(directory: Directory, run_id: str, core: Core, problems: list[Problem]) -> Parts:
     problems += directory.problems(run_id)
     records = directory.records(run_id, damaged="skip")
-    checkpoints = directory.list(run_id)
+    checkpoints = [
+        c for c in directory.list(run_id) if _has_id(c["checkpoint_id"], f"a checkpoint of {run_id!r}", problems)
+    ]
+    effects = [line for line in effects_of(records).values() if _has_id(line.effect_id, f"run {run_id!r}", problems)]
     last = max([0, *(r["journal_seq"] for r in records), *(c["covers_journal_seq"] for c in checkpoints)])
     if last > NUMBER_MAX:
         raise LimitExceeded(f"the journal of run {run_id!r} goes to {last}, at most {NUMBER_MAX} can be kept")
@@ -97,8 +100,16 @@ def _read(directory: Directory, run_id: str, core: Core, problems: list[Problem]
     return Parts(
         run_id, WORKFLOW, status, directory.home(run_id), _entries(core, records, last),
         [_step(checkpoint) for checkpoint in checkpoints],
-        [_effect(core, line) for line in effects_of(records).values()],
+        [_effect(core, line) for line in effects],
     )  # fmt: skip
+
+
+def _has_id(value: object, place: str, problems: list[Problem]) -> bool:
+    """Whether it can be an id here. If not, what it names is listed and left out."""
+    if acceptable(value) is not None:
+        return True
+    problems.append(Problem(place=place, reason=f"{value!r} cannot be an id here"))
+    return False
 
 
 def _entries(core: Core, records: list[dict[str, Any]], last: int) -> list[NewEntry]:

@@ -101,6 +101,8 @@ class Mover(Protocol):
 def commit_of(core: Core, system: str, parts: Parts) -> Commit:
     """The one commit that makes the run."""
     check_id("run_id", parts.run_id)
+    for name in (*(step.checkpoint_id for step in parts.steps if step.checkpoint_id), *(e.key for e in parts.effects)):
+        check_id("an imported id", name)
     checkpoints, chunks = _checkpoints(parts.steps)
     return Commit(
         parts.run_id, core.ids.token(8), create=NewRun(required=True), workflow=check_id("workflow", parts.workflow),
