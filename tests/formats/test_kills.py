@@ -197,6 +197,8 @@ def test_a_claim_that_failed_leaves_nobody_holding_the_run(tmp_path: Path) -> No
         place, files = tmp_path / kind, Faulty()
         furnished(place).close()
         runs = Five(place, files).car
+        runs.save(paused("b"))
+        runs.complete(runs.claim("b") or "b")  # what is made only once is there now
         files.fail(KINDS[kind], 1, sticky=False)
         with pytest.raises(StorageError):
             runs.claim("a")

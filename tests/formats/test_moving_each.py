@@ -271,3 +271,11 @@ def test_a_torn_tail_and_a_broken_checkpoint_cost_nothing_else(store: Store, tmp
     assert report.runs == ("run.a",)
     assert sorted(Path(problem.place).name for problem in report.damaged) == ["dead", "x.json"]
     assert [entry.position for entry in store.journal("run.a")] == [1]
+
+
+def test_two_files_of_one_task_are_not_taken_for_one_that_was_there(store: Store, tmp_path: Path) -> None:
+    for name in ("täsk", "t_sk"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(brainwires.new_checkpoint("täsk", name)))
+    report = formats.import_dir("brainwires", tmp_path, store)
+    assert (report.runs, report.existing) == (("täsk",), ())
+    assert [Path(problem.place).name for problem in report.damaged] == ["täsk.json"]
