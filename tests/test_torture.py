@@ -96,6 +96,14 @@ def test_four_workers_end_each_run_once_although_they_are_killed() -> None:
     assert figures.counts["kills"] > 0
 
 
+def test_of_four_processes_that_claim_a_paused_workflow_one_wins_and_nothing_is_lost() -> None:
+    assert found_by("formats_claims", 300).counts["won"] == 3 * 300
+
+
+def test_what_was_acknowledged_in_the_files_of_other_systems_survives_a_power_cut() -> None:
+    assert found_by("formats_cuts", 400, seed=TODAY).counts["images"] >= 400
+
+
 @pytest.mark.parametrize(
     ("harness", "mutant"), [(name, mutant) for name, harness in HARNESSES.items() for mutant in harness.mutants]
 )

@@ -41,6 +41,9 @@ RUN_METADATA_BYTES_MAX: Final = 64 * KIB
 VALUE_BYTES_MAX: Final = 16 * MIB
 """One journal entry, effect result, inbox item or gate, encoded and uncompressed."""
 
+SHOWN_BYTES_MAX: Final = 64 * KIB
+"""What an imported gate shows beside its question, as JSON; a larger state is left out there."""
+
 ENTRIES_PER_COMMIT_MAX: Final = 10_000
 """Journal entries in one append."""
 

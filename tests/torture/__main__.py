@@ -14,6 +14,8 @@
     ENGINE_STOPS   processes stopped there for longer than their lease, 0 means one at every command
     ENGINE_ANSWERS gates that eight processes answer at once
     ENGINE_RUNS    runs that four workers move on, on each store, while workers are killed
+    FORMATS_ROUNDS rounds in which four processes claim one CAR workflow
+    FORMATS_CUTS   distinct trees of the five systems' directories after a power cut or kill
 
 Prints one line of figures for each harness and exits with 1 if anything is wrong or a mutant survives.
 """
@@ -48,6 +50,8 @@ _AMOUNTS: Final[dict[str, tuple[str, float]]] = {
     "ENGINE_STOPS": ("engine_stops", 0),
     "ENGINE_ANSWERS": ("engine_answers", 400),
     "ENGINE_RUNS": ("engine_workers", 2000),
+    "FORMATS_ROUNDS": ("formats_claims", 10_000),
+    "FORMATS_CUTS": ("formats_cuts", 20_000),
 }
 
 

@@ -62,5 +62,7 @@ HARNESSES: Final = {
         Harness("engine_stops", "stops", 20),
         Harness("engine_answers", "rounds", 5),
         Harness("engine_workers", "runs", 80),
+        Harness("formats_claims", "rounds", 150),
+        Harness("formats_cuts", "cuts", 300),
     )
 }

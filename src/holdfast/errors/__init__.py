@@ -24,6 +24,7 @@
     │   ├── ParentRemoved     a checkpoint's parent is gone, without which it could not be read
     │   ├── CheckpointConflict  the checkpoint id is taken by other content
     │   ├── AttachmentConflict  the attachment key is taken by other content
+    │   ├── NameTaken         the file this id would have is another id's
     │   ├── AlreadyAnswered   the gate has its answer
     │   └── GateClosed        the gate is not there, closed or expired
     ├── RunError              something a workflow did, or what became of it
@@ -39,6 +40,7 @@
     │   ├── RollbackRefused   something cannot be undone; `plan` lists it
     │   └── RollbackFailed    an undo raised; the rollback can be taken up again
     ├── DamagedData           stored bytes are not what was stored; `place` names them
+    │   ├── DamagedFile       a file of another system is torn, or not what its name says; it is left as it is
     │   └── UnsupportedFormat written by a newer version
     └── StorageError          the machine below failed
         ├── StorageFull       no room; a reserve is kept so that prune still works
@@ -92,12 +94,14 @@ from holdfast.errors.stored import (
     ClaimLost,
     Conflict,
     DamagedData,
+    DamagedFile,
     GateClosed,
     HoldfastError,
     InvalidCursor,
     InvalidId,
     InvalidInput,
     LimitExceeded,
+    NameTaken,
     NotFound,
     ParentRemoved,
     PositionConflict,
@@ -126,6 +130,7 @@ __all__ = [
     "ClaimLost",
     "Conflict",
     "DamagedData",
+    "DamagedFile",
     "Diverged",
     "EffectFailed",
     "EffectInDoubt",
@@ -142,6 +147,7 @@ __all__ = [
     "KeyReused",
     "LeaseLost",
     "LimitExceeded",
+    "NameTaken",
     "NotFinished",
     "NotFound",
     "ParentRemoved",

@@ -13,12 +13,14 @@ __all__ = [
     "ClaimLost",
     "Conflict",
     "DamagedData",
+    "DamagedFile",
     "GateClosed",
     "HoldfastError",
     "InvalidCursor",
     "InvalidId",
     "InvalidInput",
     "LimitExceeded",
+    "NameTaken",
     "NotFound",
     "ParentRemoved",
     "PositionConflict",
@@ -198,6 +200,19 @@ class AttachmentConflict(Conflict):
         self.key = key
 
 
+class NameTaken(Conflict):
+    """The file this id would have holds another id: two ids became one name."""
+
+    def __init__(self, place: str, wanted: str, found: str) -> None:
+        super().__init__(
+            f"{place} belongs to {found!r}, not to {wanted!r}: both ids become this one name; "
+            "give one of them another id, nothing was written"
+        )
+        self.place = place
+        self.wanted = wanted
+        self.found = found
+
+
 class AlreadyAnswered(Conflict):
     """The gate has its answer. The first one counts."""
 
@@ -228,6 +243,17 @@ class DamagedData(HoldfastError):
         super().__init__(
             f"{place} is damaged: {reason}; store.verify() lists all damage, "
             "load(run, damaged='previous') gives the newest undamaged checkpoint"
+        )
+        self.place = place
+        self.reason = reason
+
+
+class DamagedFile(DamagedData):
+    """A file of another system is torn, or is not what its name says. It is left as it is."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        HoldfastError.__init__(
+            self, f"{place} cannot be used: {reason}; it was left as it is: mend it, or move it out of the directory"
         )
         self.place = place
         self.reason = reason

@@ -101,6 +101,12 @@ class Owners:
                     os.close(handle)
         return False
 
+    def lives(self, owner: str) -> bool:
+        """Whether the sign is given now: the file is there, and its lock is not free."""
+        path = self._path(owner)
+        with _signs.lock:
+            return path in _signs.given or (os.path.exists(path) and not self.is_gone(owner))
+
     def bury(self, holding: Collection[str]) -> None:
         """Remove the files of all who are gone, except of those who still are `holding` something."""
         kept = {self._path(owner) for owner in holding}

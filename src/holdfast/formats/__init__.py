@@ -1,0 +1,22 @@
+"""The files of five other systems: read and written here as they are there, moved into ordinary runs, and back.
+
+    car            paused workflows of CAR               <run_id>.json, <run_id>.inflight
+    simple_agents  checkpoints of SimpleAgents           <run_id>.json
+    brainwires     finished tool calls of Brainwires     <task>.json
+    mur            steps of MUR Commander                <execution>/<step>.json
+    clawdia        journals and checkpoints of Clawdia   runs/<run>/journal.ndjson, runs/<run>/checkpoints/…
+
+Each has a `Directory` with that system's own verbs, which may work on the same directory as the original. Among our own
+processes what the originals get wrong is right; what holds beside a running original is said in docs/moving-here.md.
+
+Example:
+    from holdfast import formats
+
+    report = formats.import_dir("car", "workflow-runs", store, progress=print)
+    formats.export_run("car", store, report.runs[0], "exported")
+"""
+
+from holdfast.formats import brainwires, car, clawdia, mur, simple_agents
+from holdfast.formats.moving import Imported, export_run, import_dir
+
+__all__ = ["Imported", "brainwires", "car", "clawdia", "export_run", "import_dir", "mur", "simple_agents"]

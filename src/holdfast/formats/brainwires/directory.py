@@ -1,0 +1,173 @@
+"""Brainwires' store of task checkpoints as files, with marks that are atomic between processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final, Self
+
+from holdfast.errors import Conflict, DamagedFile, NameTaken
+from holdfast.formats.brainwires.names import deno_name, rust_name
+from holdfast.formats.brainwires.results import Results
+from holdfast.formats.brainwires.shape import WorkflowCheckpoint, checked_effect, marked, to_write
+from holdfast.formats.folder import Folder
+from holdfast.formats.lossless import write_json
+from holdfast.formats.names import fitting
+from holdfast.formats.shapes import read_checked
+from holdfast.ids import check_id
+from holdfast.store.directory.files import Files
+
+ENDING: Final = ".json"
+
+
+class Directory:
+    """A directory of Brainwires' task checkpoints (`~/.brainwires/workflow`), with its verbs.
+
+    Ids that the original would put into the same file are told apart by the id inside: the second gets NameTaken. Files
+    named by the twin for Deno are found as well.
+
+    Example:
+        tasks = brainwires.Directory("workflow")
+        tasks.mark_step_complete("task-a", "use-1", brainwires.side_effect("use-1", "write_file", "a.txt"))
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, timeout_s: float = 20.0, files: Files | None = None) -> None:
+        self._folder = Folder(path, timeout_s=timeout_s, files=files)
+        self._results = Results(self._folder)
+
+    @staticmethod
+    def default_path() -> Path:
+        """Where the original keeps its files: `.brainwires/workflow` in the home directory.
+
+        Example:
+            brainwires.Directory.default_path()
+        """
+        return Path.home() / ".brainwires" / "workflow"
+
+    @classmethod
+    def with_default_path(cls) -> Self:
+        """The directory there.
+
+        Example:
+            brainwires.Directory.with_default_path()
+        """
+        return cls(cls.default_path())
+
+    def save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put a task's checkpoint in place of the one before, whole and durably.
+
+        Example:
+            tasks.save_checkpoint(brainwires.new_checkpoint("task-a", "agent-1"))
+        """
+        content = to_write(checkpoint)
+        names, data = _names(content["task_id"]), write_json(content)
+        with self._folder.held():
+            try:
+                name = self._found(content["task_id"], names)[0]
+            except DamagedFile:  # torn by the original, and replaced now
+                name = names[0]
+            self._folder.put(data, name)
+
+    def load_checkpoint(self, task_id: str) -> dict[str, Any] | None:
+        """A task's checkpoint, or None if there is none.
+
+        Example:
+            tasks.load_checkpoint("task-a")
+        """
+        return self._found(task_id, _names(task_id))[1]
+
+    def mark_step_complete(
+        self, task_id: str, tool_use_id: str, effect: dict[str, Any], *, result: object = None
+    ) -> bool:
+        """Record that a tool call was done. True the first time, False ever after, also between processes.
+
+        `result` is kept beside the checkpoint, where the original does not look, so that a call that is not repeated
+        can be answered; it must be JSON.
+
+        Example:
+            effect = brainwires.side_effect("use-2", "send_mail", reversible=False)
+            tasks.mark_step_complete("task-a", "use-2", effect, result={"sent": True})
+        """
+        names, record = _names(task_id), checked_effect(tool_use_id, effect)
+        write_json(result)
+        with self._folder.held():
+            name, before = self._found(task_id, names)
+            after = marked(before, task_id, record)
+            if after is None:
+                return False
+            data = write_json(after)
+            if before is None:
+                self._results.drop(task_id)  # of a task of this id that was deleted, if a crash has left any
+            if result is not None or self._results.has_any(task_id):  # an older one must not be taken for this one's
+                self._results.add(task_id, tool_use_id, result)
+            self._folder.put(data, name)
+            return True
+
+    def result(self, task_id: str, tool_use_id: str) -> Any:
+        """What a marked tool call gave; None if it was marked without a result, or not at all.
+
+        Example:
+            tasks.result("task-a", "use-2")
+        """
+        found = self.load_checkpoint(task_id)
+        if found is None or tool_use_id not in found["completed_tool_ids"]:
+            return None
+        return self._results.get(task_id, tool_use_id)
+
+    def delete_checkpoint(self, task_id: str) -> None:
+        """Remove a task's checkpoint. One that is not there is no mistake; another task's file is left alone.
+
+        Example:
+            tasks.delete_checkpoint("task-a")
+        """
+        names = _names(task_id)
+        if all(self._folder.identity(name) is None for name in names):
+            return
+        with self._folder.held():
+            try:
+                name, found = self._found(task_id, names)
+            except NameTaken:
+                return
+            if found is not None:
+                self._folder.remove(name)
+                self._results.drop(task_id)
+
+    def close(self) -> None:
+        """Give back the lock's file. Closing twice is no mistake."""
+        self._folder.close()
+
+    def _found(self, task_id: str, names: list[str]) -> tuple[str, dict[str, Any] | None]:
+        """The name of the task's file and what is in it; the name a new one gets if there is none."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        trouble: NameTaken | DamagedFile | None = None
+        for name in names:
+            data, place = self._folder.read(name), self._folder.at(name)
+            if data is None:
+                continue
+            try:
+                content = read_checked(data, WorkflowCheckpoint, place)
+            except DamagedFile as damage:
+                trouble = trouble or damage
+                continue
+            if content["task_id"] == task_id:
+                found.append((name, content))
+            elif name == names[0]:
+                trouble = NameTaken(place, task_id, content["task_id"])
+        if len(found) > 1:
+            both = " and ".join(self._folder.at(name) for name, _ in found)
+            raise Conflict(
+                f"task {task_id!r} has two checkpoints, {both}, of the two programs that name files differently; "
+                "put what both have done into one of them and move the other away"
+            )
+        if found:
+            return found[0]
+        if trouble is not None:
+            raise trouble
+        return names[0], None
+
+
+def _names(task_id: str) -> list[str]:
+    """The names a task's file may have, the one it gets first."""
+    check_id("task_id", task_id)
+    stems = dict.fromkeys((rust_name(task_id), deno_name(task_id)))
+    return [fitting("task_id", task_id, stem + ENDING) for stem in stems]

@@ -1,0 +1,107 @@
+"""A Brainwires task as a run whose ledger has its tool calls.
+
+`store.is_done(task, tool_use_id)` and `store.mark_done` then do what the original's marks did. What was marked here
+since comes along when the run is exported.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from holdfast.errors import DamagedFile, InvalidInput
+from holdfast.formats.brainwires.names import deno_name, rust_name
+from holdfast.formats.brainwires.shape import WorkflowCheckpoint, new_checkpoint, to_write
+from holdfast.formats.folder import Folder
+from holdfast.formats.lossless import write_json
+from holdfast.formats.moving.parts import FILE, File, Parts, Source, Step, Whole, acceptable, entry, root_of, small_step
+from holdfast.formats.names import fitting
+from holdfast.formats.shapes import read_checked
+from holdfast.ids import check_id
+from holdfast.model.commit import NewEffect
+from holdfast.model.views import Effect, Problem
+from holdfast.verbs.core import Core
+from holdfast.verbs.values import value_body
+
+WORKFLOW: Final = "brainwires"
+_ENDING: Final = ".json"
+_US: Final = 1_000_000
+
+
+class BrainwiresMover:
+    """How Brainwires' files become runs, and runs its files."""
+
+    def sources(self, path: str) -> list[Source]:
+        folder = Folder(root_of(path, ".brainwires", "workflow"))
+        names = [name for name in folder.names() if name.endswith(_ENDING)]
+        return [Source(folder.at(name), partial(_read, folder, name)) for name in names]
+
+    def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
+        state = whole.checkpoints[-1].state if whole.checkpoints else None
+        if state is None and not whole.effects:
+            raise InvalidInput(f"run {whole.run.run_id!r} has neither a checkpoint nor effects that could be written")
+        content = to_write(_with_effects(state or new_checkpoint(whole.run.run_id, "unknown"), whole.effects))
+        names = [f"{stem(content['task_id'])}{_ENDING}" for stem in (rust_name, deno_name)]
+        known = str(whole.run.metadata.get(FILE, ""))
+        name = known if known in names else names[0]
+        return [File((fitting("task_id", content["task_id"], name),), write_json(content))]
+
+
+def _with_effects(state: Any, effects: list[Effect]) -> Any:
+    """The checkpoint with what was done here since."""
+    if not isinstance(state, dict):
+        return state
+    known = set(state.get("completed_tool_ids", ()))
+    new = [effect for effect in effects if effect.done and effect.key not in known]
+    if not new:
+        return state
+    log = [
+        {
+            "tool_use_id": effect.key, "tool_name": effect.tool, "target": effect.target,
+            "completed_at": int(effect.updated_at.timestamp()), "reversible": effect.reversible,
+        }
+        for effect in new
+    ]  # fmt: skip
+    return {
+        **state,
+        "step_index": state["step_index"] + len(new),
+        "completed_tool_ids": [*state["completed_tool_ids"], *(effect.key for effect in new)],
+        "side_effects_log": [*state["side_effects_log"], *log],
+        "updated_at": max(state["updated_at"], *(line["completed_at"] for line in log)),
+    }
+
+
+def _read(folder: Folder, name: str, core: Core, _problems: list[Problem]) -> Parts:
+    data, place = folder.read(name), folder.at(name)
+    if data is None:
+        raise DamagedFile(place, "it was taken away while it was looked at")
+    found = read_checked(data, WorkflowCheckpoint, place)
+    task_id, stem = found["task_id"], name.removesuffix(_ENDING)
+    if stem not in (rust_name(task_id), deno_name(task_id)):
+        raise DamagedFile(place, f"it is of task {task_id!r}, whose file has another name")
+    lines: dict[str, dict[str, Any]] = {}
+    for record in found["side_effects_log"]:
+        lines.setdefault(record["tool_use_id"], record)
+    for tool_use_id in found["completed_tool_ids"]:
+        lines.setdefault(tool_use_id, {"tool_use_id": tool_use_id, "completed_at": found["updated_at"]})
+    entries = [
+        entry(core, {"kind": "side_effect", **record}, _us(record["completed_at"]))
+        for record in found["side_effects_log"]
+    ]
+    effects = [_effect(core, record, number) for number, record in enumerate(lines.values())]
+    step = Step(found, name, small_step(found["step_index"]), created_us=_us(found["updated_at"]))
+    return Parts(
+        task_id, WORKFLOW, "paused", name, entries, [step], effects, about={"agent": found["agent_id"][:200]}
+    )  # fmt: skip
+
+
+def _effect(core: Core, record: dict[str, Any], number: int) -> NewEffect:
+    return NewEffect(
+        check_id("tool_use_id", record["tool_use_id"]), "done", acceptable(record.get("tool_name")) or "",
+        acceptable(record.get("target")), bool(record.get("reversible")), value_body(core, None, "result"),
+        created_us=_us(record["completed_at"]), after_checkpoint=0, after_position=number,
+    )  # fmt: skip
+
+
+def _us(seconds: int) -> int | None:
+    return seconds * _US if 0 < seconds < 2**40 else None

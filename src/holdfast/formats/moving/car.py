@@ -1,0 +1,85 @@
+"""A CAR workflow that waits as a run that waits at a gate.
+
+The run is of the workflow `car`, whose argument is the paused workflow. One that is claimed is paused besides: whoever
+claimed it may still be at it, and nothing is to be done twice; `app.resume` lets it go on after its answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from holdfast.errors import Conflict, DamagedFile, InvalidInput
+from holdfast.formats.car.shape import CLAIMED, PAUSED, read, to_write
+from holdfast.formats.folder import Folder
+from holdfast.formats.instants import microseconds
+from holdfast.formats.lossless import write_json
+from holdfast.formats.moving.gates import form_of_fields, opened
+from holdfast.formats.moving.parts import File, Parts, Source, Step, Whole, entry, root_of, small_step, started
+from holdfast.formats.names import check_name
+from holdfast.model.views import Problem
+from holdfast.verbs.core import Core
+
+WORKFLOW: Final = "car"
+_FACTS: Final[tuple[str, ...]] = ("stage_id", "stage_name", "status", "duration_ms", "error")
+
+
+class CarMover:
+    """How CAR's files become runs, and runs its files."""
+
+    def sources(self, path: str) -> list[Source]:
+        folder = Folder(root_of(path, ".car", "workflow-runs"))
+        names = folder.names()
+        waiting = {name.removesuffix(PAUSED) for name in names if name.endswith(PAUSED)}
+        found = []
+        for name in names:
+            if name.endswith(PAUSED):
+                found.append(Source(folder.at(name), partial(_read, folder, name, PAUSED)))
+            elif name.endswith(CLAIMED) and name.removesuffix(CLAIMED) not in waiting:
+                found.append(Source(folder.at(name), partial(_read, folder, name, CLAIMED)))
+        return found
+
+    def files(self, whole: Whole, folder: Folder) -> list[File]:
+        if whole.answered:
+            raise InvalidInput(
+                f"run {whole.run.run_id!r} has its answer and has gone on; CAR has files only of workflows that wait"
+            )
+        content = to_write(whole.checkpoints[-1].state if whole.checkpoints else None)
+        ending = CLAIMED if str(whole.run.metadata.get("file", "")).endswith(CLAIMED) else PAUSED
+        name = check_name("run_id", content["run_id"], ending)
+        if ending == PAUSED and folder.identity(check_name("run_id", content["run_id"], CLAIMED)) is not None:
+            raise Conflict(f"{folder.path} has a claimed run {content['run_id']!r}; whoever claimed it may be at it")
+        return [File((name,), write_json(content))]
+
+
+def _read(folder: Folder, name: str, ending: str, core: Core, _problems: list[Problem]) -> Parts:
+    data = folder.read(name)
+    if data is None:
+        raise DamagedFile(folder.at(name), "it was taken away while it was looked at")
+    paused = read(data, name.removesuffix(ending), folder.at(name))
+    at_us, workflow = microseconds(paused["created_at"]), paused["workflow"]
+    form = form_of_fields(paused.get("fields", []))
+    asked, gate = opened(core, paused["prompt"], form, _shown(paused), at_us)
+    stages = [entry(core, _stage(result), at_us) for result in paused.get("stage_results", [])]
+    status = "waiting" if ending == PAUSED else "paused"
+    step = Step(
+        paused, name, small_step(paused["iterations"]), paused["paused_stage_id"], status=status, created_us=at_us
+    )
+    return Parts(
+        paused["run_id"], WORKFLOW, status, name, [started(core, WORKFLOW, paused, created_us=at_us), *stages, asked],
+        [step], gates=[gate], about={"workflow": workflow["id"], "stage": paused["paused_stage_id"]},
+    )  # fmt: skip
+
+
+def _shown(paused: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workflow": paused["workflow"]["name"],
+        "stage": paused["paused_stage_id"],
+        "completed": paused.get("completed_stage_ids", []),
+        "state": paused.get("wf_state", {}),
+    }
+
+
+def _stage(result: dict[str, Any]) -> dict[str, Any]:
+    """A finished stage, for the timeline; its output is in the state."""
+    return {"kind": "stage"} | {name: result[name] for name in _FACTS if name in result}

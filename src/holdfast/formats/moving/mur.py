@@ -1,0 +1,87 @@
+"""A MUR execution as a run with a history one can go back in.
+
+Each file becomes a checkpoint `step-<n>` with the step's number. The run is of the workflow `mur`, whose argument is
+the first checkpoint; each completed step is a recorded step with the key `step <i>`, called without arguments. So a
+workflow that does `run.step(…, key="step 3")` goes on behind what was done, and `app.rollback(id, to="step-2")` goes
+back to it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from holdfast.errors import DamagedFile, InvalidInput
+from holdfast.formats import mur
+from holdfast.formats.folder import Folder
+from holdfast.formats.instants import microseconds
+from holdfast.formats.lossless import write_json
+from holdfast.formats.moving.parts import File, Parts, Source, Step, Whole, entry, root_of, small_step, started
+from holdfast.formats.shapes import checked
+from holdfast.model.views import Problem
+from holdfast.runtime.codec import CODEC
+from holdfast.verbs.core import Core
+
+WORKFLOW: Final = "mur"
+
+
+class MurMover:
+    """How MUR's files become runs, and runs its files."""
+
+    def sources(self, path: str) -> list[Source]:
+        directory = mur.Directory(root_of(path, ".mur", "commander", "checkpoints"))
+        return [Source(name, partial(_read, directory, name)) for name in directory.executions()]
+
+    def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
+        live: dict[int, dict[str, Any]] = {}
+        for checkpoint in whole.checkpoints:
+            state = checkpoint.state
+            if not isinstance(state, dict) or state.get("execution_id") != whole.run.run_id:
+                continue
+            content = checked(state, mur.Checkpoint, f"checkpoint {checkpoint.checkpoint_id!r}")
+            live = {step: kept for step, kept in live.items() if step < content["step_index"]}
+            live[content["step_index"]] = content
+        if not live:
+            raise InvalidInput(f"run {whole.run.run_id!r} has no checkpoint that is one of a MUR execution")
+        return [
+            File((mur.execution_name(whole.run.run_id), mur.step_name(step)), write_json(content))
+            for step, content in live.items()
+        ]
+
+
+def _read(directory: mur.Directory, execution: str, core: Core, problems: list[Problem]) -> Parts:
+    found: list[dict[str, Any]] = []
+    for step in directory.steps(execution):
+        try:
+            found.append(directory.load(execution, step))
+        except DamagedFile as damage:
+            problems.append(Problem(place=damage.place, reason=damage.reason))
+    if not found:
+        raise DamagedFile(execution, "none of its files can be used")
+    done = max(found, key=lambda checkpoint: len(checkpoint["completed_steps"]))["completed_steps"]
+    at_us = microseconds(found[0]["created_at"])
+    entries = [started(core, WORKFLOW, found[0], created_us=at_us)]
+    entries += [entry(core, _step_entry(number, result), at_us) for number, result in enumerate(done)]
+    return Parts(execution, WORKFLOW, "paused", execution, entries, [_step(checkpoint, done) for checkpoint in found])
+
+
+def _step_entry(number: int, result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "step", "call": f"step {number}", "keyed": True, "name": str(result.get("step_name", "step")),
+        "digest": CODEC.digest((), {}), "result": result, "us": 0,
+    }  # fmt: skip
+
+
+def _step(checkpoint: dict[str, Any], done: list[dict[str, Any]]) -> Step:
+    """A checkpoint covers the entries of the steps it knows as done."""
+    known = 0
+    for mine, theirs in zip(checkpoint["completed_steps"], done, strict=False):
+        if mine != theirs:
+            break
+        known += 1
+    number = checkpoint["step_index"]
+    return Step(
+        checkpoint, f"{number}.json", small_step(number), covers=1 + known, checkpoint_id=f"step-{number}",
+        created_us=microseconds(checkpoint["created_at"]),
+        resume={"spans": [[1, 1 + known]], "loops": [], "needs": [], "epoch": 0, "version": 1},
+    )  # fmt: skip
