@@ -37,6 +37,20 @@ class Blind:
         raise Asked(name)
 
 
+class Hopeful(Blind):
+    """Takes a checkpoint of a new name, or an attachment, for not being there, which it nearly always is not.
+
+    If it is there after all, writing it meets an index that has it already, and nothing is written.
+    """
+
+    def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> None:  # noqa: ARG002
+        if own_checkpoint_number(checkpoint_id) is not None:
+            raise Asked("checkpoint")
+
+    def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> None:
+        """It is not there."""
+
+
 def no_lease() -> LeaseTime:
     """Leases are measured by the database's clock, so asking for it is a look."""
     raise Asked("lease")

@@ -2,7 +2,8 @@
 
 A decision is made on the row as it was remembered, and written under the condition that the row still has the commit id
 it had then. Nothing is read and nothing is locked before. Several commits of one run become a chain: its rows are all
-written, its last state of the run is the one that counts. If any row is not what was remembered, nothing is written.
+written, its last state of the run is the one that counts. If any row is not what was remembered, or something is there
+already that was thought to be new, nothing is written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
-from psycopg.errors import DivisionByZero
+from psycopg.errors import DivisionByZero, UniqueViolation
 
 from holdfast.model.commit import Commit, Committed, Refused
 from holdfast.model.rows import RunRow
@@ -19,13 +20,13 @@ from holdfast.store.decide import Decision, decide
 from holdfast.store.postgres.arrays import columns_of
 from holdfast.store.postgres.batch import checkpoint_columns
 from holdfast.store.postgres.dialect import Statements
-from holdfast.store.postgres.look import Asked, Blind, no_lease
-from holdfast.store.sql.rows import entry_columns
+from holdfast.store.postgres.look import Asked, Hopeful, no_lease
+from holdfast.store.sql.rows import entry_columns, key_of
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 _MOVED: Final = "ibiiiitibi"
-_BLIND: Final = Blind()
+_HOPEFUL: Final = Hopeful()
 
 
 class Chain:
@@ -52,20 +53,41 @@ def quickly_decided(row: RunRow, commit: Commit, now_us: int) -> Decision | None
     if commit.timers or commit.sent or commit.drop_timers or commit.send or commit.take_items or commit.metadata:
         return None
     try:
-        made = decide(row, commit, now_us, no_lease, _BLIND)
+        made = decide(row, commit, now_us, no_lease, _HOPEFUL)
     except Asked:
         return None
-    if isinstance(made, Refused) or not made.fresh or not made.progress:
+    if isinstance(made, Refused) or not made.fresh:
         return None
-    if made.effects or made.attachments or made.gates or made.items or made.lanes or made.replaced:
+    if made.effects or made.gates or made.items or made.lanes or made.replaced:
         return None
-    return made if made.checkpoints or made.entries else None
+    if made.attachments:
+        return made if _only_attaches(row, made) else None
+    return made if made.progress and (made.checkpoints or made.entries) else None
+
+
+def _only_attaches(row: RunRow, made: Decision) -> bool:
+    """Whether nothing happens but that something new is attached."""
+    changed = {"attached", "updated_us", "commit_id", "seal"}
+    same = all(getattr(row, name) == getattr(made.run, name) for name in row.__struct_fields__ if name not in changed)
+    places = {(a.lane, a.checkpoint_id, a.key) for a in made.attachments}
+    return same and len(places) == len(made.attachments) and not (made.checkpoints or made.entries)
 
 
 def save(cursor: Cursor, sql: Statements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
     """Write the chains; the outcomes by the commits' places in the batch, or None if nothing was written."""
+    try:
+        return _save(cursor, sql, chains)
+    except UniqueViolation:  # it is there already
+        return None
+
+
+def _save(cursor: Cursor, sql: Statements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
     _, made, _ = chains[0].links[0]
     is_single = len(chains) == 1 and len(chains[0].links) == 1
+    if is_single and made.attachments:
+        return _attach(cursor, sql["attach_new"], chains[0])
+    if any(made.attachments for chain in chains for _, made, _ in chain.links):
+        return None
     if is_single and len(made.checkpoints) == 1 and not made.entries:
         return _save_one(cursor, sql, chains[0])
     if is_single and len(made.entries) == 1 and not made.checkpoints:
@@ -87,6 +109,22 @@ def _save_one(cursor: Cursor, sql: Statements, chain: Chain) -> dict[int, Commit
         return {index: committed(made, len(checkpoint.root))} if cursor.rowcount == 1 else None
     chunks = columns_of("bb", [(chunk.hash, chunk.body) for chunk in commit.chunks])
     found = cursor.execute(sql["save_one_with_chunks"], (*bindings, *chunks)).fetchall()
+    return {index: committed(made, added_bytes(made, commit, set(found)))} if found else None
+
+
+def _attach(cursor: Cursor, statement: bytes, chain: Chain) -> dict[int, Committed] | None:
+    """What a task of a graph writes."""
+    index, made, commit = chain.links[0]
+    row = made.run
+    rows = [
+        (key_of(row.run, a.number), a.lane, a.checkpoint_id, a.key, a.created_us, a.root, a.seal)
+        for a in made.attachments
+    ]
+    bindings = (
+        row.updated_us, row.attached, row.commit_id, row.seal, row.run, chain.old.commit_id,
+        *columns_of("itttibi", rows), *columns_of("bb", [(chunk.hash, chunk.body) for chunk in commit.chunks]),
+    )  # fmt: skip
+    found = cursor.execute(statement, bindings).fetchall()
     return {index: committed(made, added_bytes(made, commit, set(found)))} if found else None
 
 

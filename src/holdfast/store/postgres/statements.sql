@@ -155,6 +155,22 @@ WITH moved AS (
 )
 INSERT INTO entries (<entry_columns>) SELECT ?::bigint, ?::text, ?::bigint, ?::bytea, ?::bytea, ?::bigint FROM moved;
 
+-- name: attach_new
+WITH moved AS (
+    UPDATE runs SET updated_us = ?, attached = ?, commit_id = ?, seal = ?, recent = substr(commit_id || recent, 1, 128)
+    WHERE run = ? AND commit_id = ? RETURNING run, family
+), added AS (
+    INSERT INTO attachments (key, run, lane, checkpoint_id, name, created_us, root, seal)
+    SELECT n.key, moved.run, n.lane, n.checkpoint_id, n.name, n.created_us, n.root, n.seal
+    FROM moved, unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::bigint[], ?::bytea[], ?::bigint[])
+        AS n (key, lane, checkpoint_id, name, created_us, root, seal)
+), stored AS (
+    INSERT INTO chunks (family, hash, body)
+    SELECT moved.family, n.hash, n.body FROM moved, unnest(?::bytea[], ?::bytea[]) AS n (hash, body)
+    ORDER BY n.hash ON CONFLICT DO NOTHING RETURNING family, hash
+)
+SELECT family, NULL::bytea FROM moved UNION ALL SELECT family, hash FROM stored;
+
 -- name: save_one_with_chunks
 WITH moved AS (
     UPDATE runs SET updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?, step = ?, commit_id = ?, seal = ?,
