@@ -79,7 +79,7 @@ def test_newer_formats_are_said_to_be_newer() -> None:
     for root in (b"\x03rest", b"\x00"):
         with pytest.raises(UnsupportedFormat):
             decode(root, lambda names: {}, "it")
-    for stored in (b"\x81key", b"\x02rest"):
+    for stored in (b"\x81key", b"\x03rest"):
         with pytest.raises(UnsupportedFormat):
             body.plain(stored, 100, "it")
     with pytest.raises(DamagedData):
