@@ -13,7 +13,7 @@ demo: .venv/.ready
 	@$(BIN)/python -m holdfast.demo
 
 test: .venv/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: .venv/.ready
 	$(BIN)/ruff format --check .
