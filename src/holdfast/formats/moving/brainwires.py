@@ -85,7 +85,7 @@ def _read(folder: Folder, name: str, core: Core, _problems: list[Problem]) -> Pa
     for tool_use_id in found["completed_tool_ids"]:
         lines.setdefault(tool_use_id, {"tool_use_id": tool_use_id, "completed_at": found["updated_at"]})
     entries = [
-        entry(core, {"kind": "side_effect", **record}, _us(record["completed_at"]))
+        entry(core, {**record, "kind": "side_effect"}, _us(record["completed_at"]))
         for record in found["side_effects_log"]
     ]
     effects = [_effect(core, record, number) for number, record in enumerate(lines.values())]

@@ -34,7 +34,7 @@ class CarMover:
         found = []
         for name in names:
             if name.endswith(PAUSED):
-                found.append(Source(folder.at(name), partial(_read, folder, name, PAUSED)))
+                found.append(Source(folder.at(name), partial(_read_either, folder, name.removesuffix(PAUSED))))
             elif name.endswith(CLAIMED) and name.removesuffix(CLAIMED) not in waiting:
                 found.append(Source(folder.at(name), partial(_read, folder, name, CLAIMED)))
         return found
@@ -50,6 +50,17 @@ class CarMover:
         if ending == PAUSED and folder.identity(check_name("run_id", content["run_id"], CLAIMED)) is not None:
             raise Conflict(f"{folder.path} has a claimed run {content['run_id']!r}; whoever claimed it may be at it")
         return [File((name,), write_json(content))]
+
+
+def _read_either(folder: Folder, run_id: str, core: Core, problems: list[Problem]) -> Parts:
+    """The run that waits; if its file is damaged, the one that was claimed before, if that is there."""
+    try:
+        return _read(folder, run_id + PAUSED, PAUSED, core, problems)
+    except DamagedFile as damage:
+        if folder.identity(run_id + CLAIMED) is None:
+            raise
+        problems.append(Problem(place=damage.place, reason=damage.reason))
+        return _read(folder, run_id + CLAIMED, CLAIMED, core, problems)
 
 
 def _read(folder: Folder, name: str, ending: str, core: Core, _problems: list[Problem]) -> Parts:

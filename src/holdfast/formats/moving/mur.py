@@ -30,7 +30,7 @@ class MurMover:
 
     def sources(self, path: str) -> list[Source]:
         directory = mur.Directory(root_of(path, ".mur", "commander", "checkpoints"))
-        return [Source(name, partial(_read, directory, name)) for name in directory.executions()]
+        return [Source(directory.place(name), partial(_read, directory, name)) for name in directory.executions()]
 
     def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
         live: dict[int, dict[str, Any]] = {}
@@ -57,11 +57,11 @@ def _read(directory: mur.Directory, execution: str, core: Core, problems: list[P
         except DamagedFile as damage:
             problems.append(Problem(place=damage.place, reason=damage.reason))
     if not found:
-        raise DamagedFile(execution, "none of its files can be used")
+        raise DamagedFile(directory.place(execution), "none of its files can be used")
     done = max(found, key=lambda checkpoint: len(checkpoint["completed_steps"]))["completed_steps"]
     at_us = microseconds(found[0]["created_at"])
     entries = [started(core, WORKFLOW, found[0], created_us=at_us)]
-    entries += [entry(core, _step_entry(number, result), at_us) for number, result in enumerate(done)]
+    entries += [entry(core, _step_entry(number, result), at_us, for_engine=True) for number, result in enumerate(done)]
     return Parts(execution, WORKFLOW, "paused", execution, entries, [_step(checkpoint, done) for checkpoint in found])
 
 
