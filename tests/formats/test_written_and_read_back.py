@@ -81,12 +81,14 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
 def test_a_task_too_large_for_its_file_keeps_the_marks_it_has(tmp_path: Path) -> None:
     tasks = brainwires.Directory(tmp_path)
     done = 0
-    with pytest.raises(LimitExceeded):
+    try:
         for done in range(200):
             tasks.mark_step_complete("t", f"u{done}", brainwires.side_effect(f"u{done}", "m"))
+    except LimitExceeded:
+        pass
     found = tasks.load_checkpoint("t")
     assert found is not None
-    assert len(found["completed_tool_ids"]) == done > 5
+    assert 5 < len(found["completed_tool_ids"]) == done < 100
 
 
 def test_a_record_is_not_taken_for_another_runs_of_the_same_id(tmp_path: Path) -> None:
@@ -228,9 +230,10 @@ def test_a_cleanup_that_was_killed_is_finished_by_the_next_and_hinders_no_save(
     def die(self: mur.Directory, path: str) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(mur.Directory, "_remove", die)
-        executions.cleanup(EXECUTION)
+        with pytest.raises(KeyboardInterrupt):
+            executions.cleanup(EXECUTION)
     again = mur.Directory(tmp_path)
     assert again.load_latest(EXECUTION, workflow="v2") is None
     again.save(before_step(0), workflow="v2")

@@ -92,8 +92,7 @@ class Folder:
                 return None
 
     def lines(self, *name: str) -> Iterator[Line]:
-        """The lines of a file, one after the other; none if there is no such file. It may be of any size.
-        """
+        """The lines of a file, one after the other; none if there is no such file. It may be of any size."""
         path = self.at(*name)
         with translating(f"reading {path}"):
             try:

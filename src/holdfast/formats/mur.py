@@ -150,8 +150,7 @@ class Directory:
         Example:
             executions.steps(checkpoint["execution_id"])
         """
-        found = (_STEP.fullmatch(name) for name in self._folder.names(execution_name(execution_id)))
-        return sorted(step for match in found if match and (step := int(match[1])) <= _STEP_MAX)
+        return steps_in(self._folder, execution_name(execution_id))
 
     def executions(self) -> list[str]:
         """The executions that are here.
@@ -237,7 +236,7 @@ class Directory:
             return None
         place = self._folder.at(execution, name)
         found = read_checked(data, Checkpoint, place)
-        if not _is_same(found["execution_id"], execution):
+        if not is_same(found["execution_id"], execution):
             raise DamagedFile(place, f"it is of execution {found['execution_id']!r}")
         if f"{found['step_index']}.json" != name:
             raise DamagedFile(place, f"it is of step {found['step_index']}")
@@ -260,6 +259,12 @@ class Directory:
             raise WorkflowConflict(execution, workflow, str(found))
 
 
+def steps_in(folder: Folder, execution: str) -> list[int]:
+    """The steps an execution has files of in a folder. A number too large for the original is no step."""
+    found = (_STEP.fullmatch(name) for name in folder.names(execution))
+    return sorted(step for match in found if match and (step := int(match[1])) <= _STEP_MAX)
+
+
 def put_aside(folder: Folder, execution: str, steps: list[int]) -> None:
     """Put steps where the original does not look, newest first. Whoever does holds the folder's lock."""
     numbers = [int(name) for name in folder.names(OWN, _ROLLED_BACK, execution) if name.isdecimal()]
@@ -280,10 +285,13 @@ def execution_name(value: object) -> str:
 
 
 def _is_execution(name: str) -> bool:
-    return _is_same(name, name)
+    return is_same(name, name)
 
 
-def _is_same(text: str, execution: str) -> bool:
+def is_same(text: object, execution: str) -> bool:
+    """Whether an id is this execution's, however it is written."""
+    if not isinstance(text, str):
+        return False
     try:
         return str(uuid.UUID(text)) == execution
     except ValueError:

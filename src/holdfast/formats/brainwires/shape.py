@@ -17,7 +17,6 @@ from holdfast.errors import InvalidInput
 from holdfast.formats.shapes import Shape, checked
 from holdfast.ids import check_id
 
-
 Seconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 STEP_MAX: Final = 2**32 - 1
 Step = Annotated[int, msgspec.Meta(ge=0, le=STEP_MAX)]

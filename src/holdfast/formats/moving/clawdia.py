@@ -17,11 +17,11 @@ from holdfast.formats.clawdia.effects import EffectLine, effects_of
 from holdfast.formats.clawdia.journal import JOURNAL
 from holdfast.formats.clawdia.places import bare_segment, checkpoint_name, segment
 from holdfast.formats.clawdia.shape import Record, RunCheckpoint, is_terminal
-from holdfast.formats.folder import Folder
 from holdfast.formats.lines import line_of
 from holdfast.formats.lossless import write_json
 from holdfast.formats.moving.parts import (
     FILE,
+    Careless,
     File,
     Parts,
     Source,
@@ -53,15 +53,17 @@ _KINDS: Final = frozenset(
 """Records of other kinds become entries of the kind `record`."""
 
 
-class ClawdiaMover:
+class ClawdiaMover(Careless):
     """How Clawdia's files become runs, and runs its files."""
 
     def sources(self, path: str) -> list[Source]:
         directory = Directory(path)
         found = [Source(directory.place(run_id), partial(_read, directory, run_id)) for run_id in directory.runs()]
-        return found + [Source(problem.place, partial(_unreadable, problem)) for problem in directory.unreadable_homes()]
+        return found + [
+            Source(problem.place, partial(_unreadable, problem)) for problem in directory.unreadable_homes()
+        ]
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
+    def files(self, whole: Whole) -> list[File]:
         run_id = whole.run.run_id
         bare = whole.run.metadata.get(FILE) == bare_segment(run_id)
         home = (bare_segment(run_id) if bare else None) or segment(run_id)
@@ -96,9 +98,7 @@ def _read(directory: Directory, run_id: str, core: Core, problems: list[Problem]
     problems += directory.problems(run_id)
     place = directory.place(run_id)
     records = directory.records(run_id, damaged="skip")
-    checkpoints = [
-        c for c in directory.list(run_id) if _has_id(c["checkpoint_id"], place, problems)
-    ]
+    checkpoints = [c for c in directory.list(run_id) if _has_id(c["checkpoint_id"], place, problems)]
     effects = [line for line in effects_of(records).values() if _has_id(line.effect_id, place, problems)]
     last = max([0, *(r["journal_seq"] for r in records), *(c["covers_journal_seq"] for c in checkpoints)])
     if last > NUMBER_MAX:

@@ -94,9 +94,23 @@ class Mover(Protocol):
         """What there is to import below `path`."""
         ...
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:
-        """The files of a run. InvalidInput if it cannot be one of that system's; `folder` is where they will be."""
+    def files(self, whole: Whole) -> list[File]:
+        """The files of a run. InvalidInput if it cannot be one of that system's."""
         ...
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:
+        """The files in the face of what lies where they will be, while the folder's lock is held.
+
+        Conflict if they would do harm there.
+        """
+        ...
+
+
+class Careless:
+    """A mover whose files do no harm beside others."""
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:  # noqa: ARG002
+        return files
 
 
 def commit_of(core: Core, system: str, parts: Parts) -> Commit:
