@@ -45,6 +45,12 @@ def test_a_number_out_of_all_bounds_in_a_checkpoint_hides_no_other(runs: clawdia
     assert runs.load_latest("run.a") == covering(1)
 
 
+def test_a_link_to_itself_hides_no_other_checkpoint(runs: clawdia.Directory, tmp_path: Path) -> None:
+    (tmp_path / "runs" / runs.home("run.a") / "checkpoints" / "x.json").symlink_to("x.json")
+    assert runs.list("run.a") == [covering(1)]
+    assert len(runs.problems("run.a")) == 1
+
+
 @pytest.mark.parametrize("what", ["file", "journal", "large", "closed"])
 def test_a_bad_thing_among_the_runs_hides_no_run(
     runs: clawdia.Directory, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch

@@ -185,6 +185,36 @@ def test_a_directory_that_is_not_there_is_not_made_by_removing_from_it(tmp_path:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_journal_whose_first_record_failed_gets_its_name_durably(tmp_path: Path) -> None:
+    class Failing(Unsyncing):
+        breaks = True
+
+        def sync(self, handle: int) -> None:
+            if self.breaks and tmp_path.joinpath("runs").is_dir() and list(tmp_path.rglob("journal.ndjson")):
+                self.breaks = False
+                raise OSError(5, "EIO")
+            super().sync(handle)
+
+    files = Failing()
+    runs = clawdia.Directory(tmp_path, files=files)
+    with pytest.raises(StorageFailed):
+        runs.append(record(1))
+    assert not files.breaks
+    files.count = 0
+    assert (runs.append(record(1)), files.count) == ("journal.1", 1)
+
+
+def test_a_directory_that_is_a_file_is_an_error_and_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    for call in (
+        lambda: car.Directory(tmp_path / "f").load("run-1"),
+        lambda: simple_agents.Directory(tmp_path / "f").load("run-1"),
+        lambda: clawdia.Directory(tmp_path / "f").records("run.a"),
+    ):
+        with pytest.raises(StorageFailed):
+            call()
+
+
 # --- small things ----------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ is made before the first change, so a directory that is only read stays untouche
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import stat
@@ -89,6 +90,7 @@ class Folder:
                     raise DamagedFile(path, f"it has {size} bytes, at most {STATE_READ_BYTES_MAX} are read")
                 return self._files.read(path)
             except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
                 return None
 
     def lines(self, *name: str) -> Iterator[Line]:
@@ -99,6 +101,7 @@ class Folder:
                 _size(path)
                 file = open(path, "rb")  # noqa: SIM115 - it is closed below
             except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
                 return
             with file:
                 while line := file.readline(STATE_READ_BYTES_MAX + 1):
@@ -128,12 +131,18 @@ class Folder:
         with translating(f"looking at {path}"):
             try:
                 return self._files.identity(path)
-            except NotADirectoryError:  # what should be a directory above it is a file
+            except NotADirectoryError:
+                self._check_root()
                 return None
 
     def is_directory(self, *name: str) -> bool:
         """Whether it is a directory, as far as that can be seen."""
         return os.path.isdir(self.at(*name))
+
+    def _check_root(self) -> None:
+        """A file where a directory should be has nothing in it; but the directory itself must not be one."""
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", self.path)
 
     # --- changing: whoever does holds the lock -----------------------------------------------------------------------
 
@@ -228,11 +237,12 @@ class Folder:
         files, path = self._files, self.at(*name)
         _check_size(path, data)
         with translating(f"appending to {path}"):
-            is_new = files.identity(path) is None
-            if is_new:
+            before = files.identity(path)
+            if before is None:
                 self.make(*name[:-1])
                 files.close(files.create(path))
-            before = files.identity(path)
+                before = files.identity(path)
+            is_new = before is None or before.size == 0  # an empty one is of a call that failed
             handle = files.open_for_append(path)
             try:
                 try:
@@ -259,7 +269,12 @@ class Folder:
 
 
 def _size(path: str) -> int:
-    found = os.stat(path)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DamagedFile(path, "it is a link that leads to itself") from error
+        raise
     if not stat.S_ISREG(found.st_mode):
         raise DamagedFile(path, "it is not a regular file")
     return found.st_size
