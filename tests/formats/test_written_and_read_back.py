@@ -163,6 +163,25 @@ def test_to_repeat_the_call_after_a_failed_sync_makes_it_durable(tmp_path: Path,
     assert files.count > 0
 
 
+def test_to_repeat_a_rollback_after_a_failed_sync_makes_it_durable(tmp_path: Path) -> None:
+    class Failing(Unsyncing):
+        def sync_directory(self, path: str) -> None:
+            if self.fails and path == str(tmp_path / EXECUTION):
+                raise OSError(5, "EIO")
+            self.count += path == str(tmp_path / EXECUTION)
+
+    files = Failing()
+    executions = mur.Directory(tmp_path, files=files)
+    for step in range(2):
+        executions.save(before_step(step))
+    files.fails, files.count = True, 0
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="repeat the call"):
+            executions.roll_back(EXECUTION, 0)
+    files.fails = False
+    assert (executions.roll_back(EXECUTION, 0), files.count) == (before_step(0), 1)
+
+
 def test_a_mark_that_another_made_is_not_claimed_after_an_error(tmp_path: Path) -> None:
     files = Unsyncing()
     first = brainwires.Directory(tmp_path, files=files)

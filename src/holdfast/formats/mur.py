@@ -197,6 +197,10 @@ class Directory:
             later = [step for step in self.steps(execution) if step > to]
             if later:
                 put_aside(self._folder, execution, later)
+            else:
+                for aside in self._folder.names(OWN, _ROLLED_BACK, execution):
+                    self._folder.settle(OWN, _ROLLED_BACK, execution, aside)
+                self._folder.settle(execution)
         return found
 
     def cleanup(self, execution_id: str | uuid.UUID) -> None:
