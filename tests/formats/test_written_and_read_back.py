@@ -204,6 +204,21 @@ def test_a_directory_that_is_not_there_is_not_made_by_removing_from_it(tmp_path:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_record_that_a_dead_writer_left_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
+    class Counting(SystemFiles):
+        synced = 0
+
+        def sync(self, handle: int) -> None:
+            self.synced += 1
+            super().sync(handle)
+
+    clawdia.Directory(tmp_path).append(record(1))
+    files = Counting()
+    assert clawdia.Directory(tmp_path, files=files).append(record(1)) == "journal.1"
+    directories = len(("root", "runs", "run.a"))
+    assert files.synced == directories + 1
+
+
 def test_a_journal_whose_first_record_failed_gets_its_name_durably(tmp_path: Path) -> None:
     class Failing(Unsyncing):
         breaks = True

@@ -257,6 +257,15 @@ class Folder:
         if is_new:
             self.sync(*name[:-1])
 
+    def sync_file(self, *name: str) -> None:
+        """Make what a file holds durable: who wrote it may have died before that."""
+        with translating(f"syncing {self.at(*name)}"):
+            handle = self._files.open_for_append(self.at(*name))
+            try:
+                self._files.sync(handle)
+            finally:
+                self._files.close(handle)
+
     def cut(self, size: int, *name: str) -> None:
         """Cut a file off."""
         with translating(f"cutting off {self.at(*name)}"):

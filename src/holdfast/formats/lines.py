@@ -99,7 +99,9 @@ class LineFile:
         self._left = self._folder.identity(*self._name)
 
     def settle(self) -> None:
-        """Make durable what stands in it: an earlier call may have failed in that."""
+        """Make durable what stands in it: an earlier call may have failed in that, or died before."""
+        if self._folder.identity(*self._name) is not None:
+            self._folder.sync_file(*self._name)
         self._folder.settle(*self._name[:-1])
 
     def _cut_off(self, torn: bytes, size: int) -> None:

@@ -230,6 +230,7 @@ class Directory(Verbs):
             if found or not self._has_files(home):
                 return found, ""
         except StorageError as error:  # one that may not be read hides no other
+            log.warning("%s was passed over: %s", self._folder.at(RUNS, home), error)
             return set(), str(error)
         return set(), f"no file in {self._folder.at(RUNS, home)} can be read as one of the run that its name says"
 

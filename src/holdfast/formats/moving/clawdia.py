@@ -106,7 +106,7 @@ def _read(directory: Directory, run_id: str, core: Core, problems: list[Problem]
     entries = _entries(core, records, last)
     newest = checkpoints[-1] if checkpoints else None
     ended = replay(records).terminal_status  # the journal is the truth
-    status = _ended(ended) if ended is not None else _status(newest) if newest else "paused"
+    status = _ended(ended.lower()) if ended is not None else _status(newest) if newest else "paused"
     return Parts(
         run_id, WORKFLOW, status, directory.home(run_id), entries,
         [_step(checkpoint) for checkpoint in checkpoints],
