@@ -13,14 +13,15 @@ is made before the first change, so a directory that is only read stays untouche
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import stat
 import weakref
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from holdfast.errors import DamagedFile, InvalidInput, StorageFailed
+from holdfast.errors import DamagedFile, InvalidInput, LimitExceeded, StorageFailed
 from holdfast.formats.names import is_text
 from holdfast.limits import STATE_READ_BYTES_MAX
 from holdfast.store.directory.files import Files, Identity, SystemFiles, translating
@@ -29,18 +30,34 @@ from holdfast.store.directory.lock import DirectoryLock
 OWN: Final = ".holdfast"
 _NEW: Final = "new"
 _LOCK: Final = "lock"
+_PIECE: Final = 2**20
 
 log: Final = logging.getLogger("holdfast.formats")
+
+
+class Line(NamedTuple):
+    """A line of a file."""
+
+    data: bytes | None
+    """Without its end; None if it is longer than a whole file may be elsewhere."""
+    size: int
+    """With its end."""
+    is_ended: bool
+
+
+def check_path(path: object) -> str:
+    """The path of a directory as text, or InvalidInput."""
+    given = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise InvalidInput(f"the directory's path must be text, not {path!r}")
+    return given
 
 
 class Folder:
     """The directory. Names may have several parts, each of them checked by whoever made it."""
 
     def __init__(self, path: str | os.PathLike[str], *, timeout_s: float = 20.0, files: Files | None = None) -> None:
-        given = os.fspath(path)
-        if not isinstance(given, str) or not given:
-            raise InvalidInput(f"the directory's path must be text, not {path!r}")
-        self.path = os.path.abspath(given)
+        self.path = os.path.abspath(check_path(path))
         self._files = files or SystemFiles()
         self._lock = DirectoryLock(self._files, self.at(OWN, _LOCK), timeout_s)
         weakref.finalize(self, self._lock.close)
@@ -68,14 +85,39 @@ class Folder:
         path = self.at(*name)
         with translating(f"reading {path}"):
             try:
-                found = os.stat(path)
-                if not stat.S_ISREG(found.st_mode):
-                    raise DamagedFile(path, "it is not a regular file")
-                if found.st_size > STATE_READ_BYTES_MAX:
-                    raise DamagedFile(path, f"it has {found.st_size} bytes, at most {STATE_READ_BYTES_MAX} are read")
+                size = _size(path)
+                if size > STATE_READ_BYTES_MAX:
+                    raise DamagedFile(path, f"it has {size} bytes, at most {STATE_READ_BYTES_MAX} are read")
                 return self._files.read(path)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
                 return None
+
+    def lines(self, *name: str) -> Iterator[Line]:
+        """The lines of a file, one after the other; none if there is no such file. It may be of any size."""
+        path = self.at(*name)
+        with translating(f"reading {path}"):
+            try:
+                _size(path)
+                file = open(path, "rb")  # noqa: SIM115 - it is closed below
+            except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
+                return
+            with file:
+                while line := file.readline(STATE_READ_BYTES_MAX + 1):
+                    size, kept = len(line), len(line) <= STATE_READ_BYTES_MAX
+                    rest = line
+                    while not rest.endswith(b"\n") and (rest := file.readline(_PIECE)):
+                        size, kept = size + len(rest), False
+                    is_ended = (rest or line).endswith(b"\n")
+                    yield Line(line.removesuffix(b"\n") if kept else None, size, is_ended)
+
+    def end_of(self, start: int, *name: str) -> bytes:
+        """What a file holds from a position on."""
+        path = self.at(*name)
+        with translating(f"reading {path}"), open(path, "rb") as file:
+            file.seek(start)
+            return file.read()
 
     def names(self, *name: str) -> list[str]:
         """The names in a directory, sorted; none if it is not there. Names that are no text are left out."""
@@ -87,7 +129,20 @@ class Folder:
         """What tells the file from another one that has the name later; None if it is not there."""
         path = self.at(*name)
         with translating(f"looking at {path}"):
-            return self._files.identity(path)
+            try:
+                return self._files.identity(path)
+            except NotADirectoryError:
+                self._check_root()
+                return None
+
+    def is_directory(self, *name: str) -> bool:
+        """Whether it is a directory, as far as that can be seen."""
+        return os.path.isdir(self.at(*name))
+
+    def _check_root(self) -> None:
+        """A file where a directory should be has nothing in it; but the directory itself must not be one."""
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", self.path)
 
     # --- changing: whoever does holds the lock -----------------------------------------------------------------------
 
@@ -100,11 +155,21 @@ class Folder:
                 path = os.path.dirname(path)
             for path in reversed(missing):
                 self._files.mkdir(path)
-                self._files.sync_directory(os.path.dirname(path))
+                try:
+                    self._files.sync_directory(os.path.dirname(path))
+                except OSError:  # the next who needs it makes it, and syncs it, again
+                    with contextlib.suppress(OSError):
+                        self._files.rmdir(path)
+                    raise
 
-    def put(self, data: bytes, *name: str, sync: bool = True) -> None:
-        """A whole file under this name, in place of what has it. `sync` is only left out for signs of the living."""
+    def put(self, data: bytes, *name: str, sync: bool = True, limited: bool = True) -> None:
+        """A whole file under this name, in place of what has it. `sync` is only left out for signs of the living.
+
+        LimitExceeded if `read` would refuse it; not `limited` are files that are only read line by line, or by people.
+        """
         files, path, beside = self._files, self.at(*name), self.at(OWN, _NEW)
+        if limited:
+            _check_size(path, data)
         self.make(*name[:-1])
         with translating(f"writing {path}"):
             try:
@@ -150,6 +215,12 @@ class Folder:
             self.sync(*name[:-1])
         return True
 
+    def settle(self, *name: str) -> None:
+        """Make durable what is so already: an earlier call may have made it so and failed to sync. Nothing is made."""
+        for depth in range(len(name) + 1):
+            if self.is_directory(*name[:depth]):
+                self.sync(*name[:depth])
+
     def sync(self, *name: str) -> None:
         """Make the names in a directory durable."""
         path = self.at(*name)
@@ -162,14 +233,16 @@ class Folder:
             ) from error
 
     def append(self, data: bytes, *name: str) -> None:
-        """Add to a file, which is made if it is not there, and sync it."""
+        """Add a line to a file, which is made if it is not there, and sync it."""
         files, path = self._files, self.at(*name)
+        _check_size(path, data)
         with translating(f"appending to {path}"):
-            is_new = files.identity(path) is None
-            if is_new:
+            before = files.identity(path)
+            if before is None:
                 self.make(*name[:-1])
                 files.close(files.create(path))
-            before = files.identity(path)
+                before = files.identity(path)
+            is_new = before is None or before.size == 0  # an empty one is of a call that failed
             handle = files.open_for_append(path)
             try:
                 try:
@@ -184,6 +257,15 @@ class Folder:
         if is_new:
             self.sync(*name[:-1])
 
+    def sync_file(self, *name: str) -> None:
+        """Make what a file holds durable: who wrote it may have died before that."""
+        with translating(f"syncing {self.at(*name)}"):
+            handle = self._files.open_for_append(self.at(*name))
+            try:
+                self._files.sync(handle)
+            finally:
+                self._files.close(handle)
+
     def cut(self, size: int, *name: str) -> None:
         """Cut a file off."""
         with translating(f"cutting off {self.at(*name)}"):
@@ -193,3 +275,22 @@ class Folder:
                 self._files.sync(handle)
             finally:
                 self._files.close(handle)
+
+
+def _size(path: str) -> int:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DamagedFile(path, "it is a link that leads to itself") from error
+        raise
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedFile(path, "it is not a regular file")
+    return found.st_size
+
+
+def _check_size(path: str, data: bytes) -> None:
+    if len(data) > STATE_READ_BYTES_MAX:
+        raise LimitExceeded(
+            f"{path} was not written: it would get {len(data)} bytes at once, at most {STATE_READ_BYTES_MAX} are read"
+        )

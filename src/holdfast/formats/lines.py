@@ -7,12 +7,13 @@ two separately. A broken line with a whole one behind it is damage, and is repor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 
 from holdfast.errors import DamagedFile
-from holdfast.formats.folder import OWN, Folder, log
+from holdfast.formats.folder import OWN, Folder, Line, log
 from holdfast.formats.lossless import read_json, write_json
 from holdfast.formats.shapes import Shape, read_checked
 from holdfast.store.directory.files import Identity
@@ -32,27 +33,28 @@ class Lines(NamedTuple):
     """Broken lines in the middle."""
 
 
-def read_lines(data: bytes, shape: type[Shape], place: str, first: int = 1) -> Lines:
-    """The lines of a file, or of its end that begins with line `first`."""
+def read_lines(lines: Iterable[Line], shape: type[Shape], place: str) -> Lines:
+    """What the lines of a file hold."""
     values: list[dict[str, Any]] = []
     broken: list[DamagedFile] = []
     found = Lines(values, 0, True, [])
-    start = 0
-    for number, piece in enumerate(data.split(b"\n"), start=first):
-        end = start + len(piece)
-        is_ended = end < len(data)
-        if piece.strip():
+    end = 0
+    for number, (data, size, is_ended) in enumerate(lines, start=1):
+        end += size
+        if data is None:
+            broken.append(DamagedFile(f"{place} line {number}", f"it has {size} bytes, which is too long to be read"))
+            if is_ended:
+                found = Lines(values, end, True, list(broken))
+        elif data.strip():
             try:
-                values.append(read_checked(piece, shape, f"{place} line {number}"))
+                values.append(read_checked(data, shape, f"{place} line {number}"))
             except DamagedFile as damage:
                 broken.append(damage)
-                if not (is_ended and _is_json(piece)):
-                    start = end + 1
+                if not (is_ended and _is_json(data)):
                     continue
-            found = Lines(values, min(end + 1, len(data)), is_ended, list(broken))
+            found = Lines(values, end, is_ended, list(broken))
         elif is_ended and not broken:
-            found = found._replace(size=end + 1, is_ended=True)
-        start = end + 1
+            found = found._replace(size=end, is_ended=True)
     return found
 
 
@@ -77,7 +79,7 @@ class LineFile:
 
     def read(self) -> Lines:
         """What it holds."""
-        return self._lines(self._folder.read(*self._name) or b"")
+        return read_lines(self._folder.lines(*self._name), self._shape, self._folder.at(*self._name))
 
     @property
     def is_as_left(self) -> bool:
@@ -88,21 +90,23 @@ class LineFile:
         """Add a line, durably. Whoever does holds the folder's lock. A torn end is cut off first, and kept beside."""
         data, is_ended = write_json(value, compact=True), True
         if not self.is_as_left:
-            content = self._folder.read(*self._name) or b""
-            lines = self._lines(content)
+            lines, identity = self.read(), self._folder.identity(*self._name)
             is_ended = lines.is_ended
-            if lines.size < len(content):
-                self._cut_off(content[lines.size :], lines.size)
+            if identity is not None and lines.size < identity.size:
+                self._cut_off(self._folder.end_of(lines.size, *self._name), lines.size)
         self._left = None
         self._folder.append(line_of(data, is_ended=is_ended), *self._name)
         self._left = self._folder.identity(*self._name)
 
-    def _lines(self, content: bytes) -> Lines:
-        return read_lines(content, self._shape, self._folder.at(*self._name))
+    def settle(self) -> None:
+        """Make durable what stands in it: an earlier call may have failed in that, or died before."""
+        if self._folder.identity(*self._name) is not None:
+            self._folder.sync_file(*self._name)
+        self._folder.settle(*self._name[:-1])
 
     def _cut_off(self, torn: bytes, size: int) -> None:
         kept = (OWN, _TORN, f"{self._torn_name}-{size}-{blake3(torn).hexdigest(4)}")
-        self._folder.put(torn, *kept)
+        self._folder.put(torn, *kept, limited=False)
         self._folder.cut(size, *self._name)
         log.warning(
             "%s ended in %d bytes that are no line; they are kept in %s",

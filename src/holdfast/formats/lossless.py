@@ -41,7 +41,10 @@ def read_json(data: bytes, place: str) -> Any:
 
 def _number(text: str) -> float | decimal.Decimal:
     value = float(text)
-    exact = decimal.Decimal(text)
+    try:
+        exact = decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError(f"the number {text[:40]} is out of all bounds") from None
     return value if math.isfinite(value) and decimal.Decimal(repr(value)) == exact else exact
 
 

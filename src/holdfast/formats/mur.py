@@ -41,6 +41,7 @@ __all__ = ["Directory", "new_checkpoint"]
 _STEP: Final = re.compile(r"(0|[1-9][0-9]{0,19})\.json", re.ASCII)
 _ROLLED_BACK: Final = "rolled_back"
 _WORKFLOWS: Final = "workflows"
+_REMOVED: Final = "removed-"
 _STEP_MAX: Final = 2**64 - 1
 
 
@@ -149,8 +150,7 @@ class Directory:
         Example:
             executions.steps(checkpoint["execution_id"])
         """
-        found = (_STEP.fullmatch(name) for name in self._folder.names(execution_name(execution_id)))
-        return sorted(int(match[1]) for match in found if match)
+        return steps_in(self._folder, execution_name(execution_id))
 
     def executions(self) -> list[str]:
         """The executions that are here.
@@ -159,6 +159,14 @@ class Directory:
             executions.executions()
         """
         return [name for name in self._folder.names() if _is_execution(name)]
+
+    def place(self, execution_id: str | uuid.UUID) -> str:
+        """The path of an execution's directory.
+
+        Example:
+            executions.place(checkpoint["execution_id"])
+        """
+        return self._folder.at(execution_name(execution_id))
 
     def problems(self, execution_id: str | uuid.UUID) -> list[Problem]:
         """The files of an execution that cannot be used.
@@ -188,10 +196,11 @@ class Directory:
         with self._folder.held():
             later = [step for step in self.steps(execution) if step > to]
             if later:
-                aside = (OWN, _ROLLED_BACK, execution, str(len(self._folder.names(OWN, _ROLLED_BACK, execution)) + 1))
-                self._folder.make(*aside)
-                for step in reversed(later):
-                    self._folder.rename((execution, step_name(step)), (*aside, step_name(step)))
+                put_aside(self._folder, execution, later)
+            else:
+                for aside in self._folder.names(OWN, _ROLLED_BACK, execution):
+                    self._folder.settle(OWN, _ROLLED_BACK, execution, aside)
+                self._folder.settle(execution)
         return found
 
     def cleanup(self, execution_id: str | uuid.UUID) -> None:
@@ -201,14 +210,18 @@ class Directory:
             executions.cleanup(checkpoint["execution_id"])
         """
         execution = execution_name(execution_id)
-        if self._folder.identity(execution) is None:
+        if self._folder.identity(execution) is None and self._folder.identity(OWN) is None:
             return
         with self._folder.held():
-            gone = f"removed-{uuid.uuid4().hex}"
-            self._folder.rename((execution,), (OWN, gone))  # at once, and only then piece by piece
-            self._remove(self._folder.at(OWN, gone))
-            self._remove(self._folder.at(OWN, _ROLLED_BACK, execution))
+            if self._folder.identity(execution) is None:
+                self._folder.settle(OWN)
+            else:  # at once, and only then piece by piece
+                self._folder.rename((execution,), (OWN, f"{_REMOVED}{uuid.uuid4().hex}"))
             self._folder.remove(OWN, _WORKFLOWS, execution + ".json")
+            for gone in self._folder.names(OWN):
+                if gone.startswith(_REMOVED):  # one that was killed may have left others
+                    self._remove(self._folder.at(OWN, gone))
+            self._remove(self._folder.at(OWN, _ROLLED_BACK, execution))
 
     def close(self) -> None:
         """Give back the lock's file. Closing twice is no mistake."""
@@ -227,7 +240,7 @@ class Directory:
             return None
         place = self._folder.at(execution, name)
         found = read_checked(data, Checkpoint, place)
-        if not _is_same(found["execution_id"], execution):
+        if not is_same(found["execution_id"], execution):
             raise DamagedFile(place, f"it is of execution {found['execution_id']!r}")
         if f"{found['step_index']}.json" != name:
             raise DamagedFile(place, f"it is of step {found['step_index']}")
@@ -238,7 +251,8 @@ class Directory:
             return
         check_id("workflow", workflow)
         name = (OWN, _WORKFLOWS, execution + ".json")
-        data = self._folder.read(*name)
+        is_there = self._folder.identity(execution) is not None  # else a cleanup that was killed has left the note
+        data = self._folder.read(*name) if is_there else None
         try:
             found = None if data is None else str(json.loads(data)["workflow"])
         except (ValueError, KeyError, TypeError) as error:
@@ -247,6 +261,21 @@ class Directory:
             self._folder.put(write_json({"workflow": workflow}), *name)
         if found not in (None, workflow):
             raise WorkflowConflict(execution, workflow, str(found))
+
+
+def steps_in(folder: Folder, execution: str) -> list[int]:
+    """The steps an execution has files of in a folder. A number too large for the original is no step."""
+    found = (_STEP.fullmatch(name) for name in folder.names(execution))
+    return sorted(step for match in found if match and (step := int(match[1])) <= _STEP_MAX)
+
+
+def put_aside(folder: Folder, execution: str, steps: list[int]) -> None:
+    """Put steps where the original does not look, newest first. Whoever does holds the folder's lock."""
+    numbers = [int(name) for name in folder.names(OWN, _ROLLED_BACK, execution) if name.isdecimal()]
+    aside = (OWN, _ROLLED_BACK, execution, str(max(numbers, default=0) + 1))
+    folder.make(*aside)
+    for step in sorted(steps, reverse=True):
+        folder.rename((execution, step_name(step)), (*aside, step_name(step)))
 
 
 def execution_name(value: object) -> str:
@@ -260,10 +289,13 @@ def execution_name(value: object) -> str:
 
 
 def _is_execution(name: str) -> bool:
-    return _is_same(name, name)
+    return is_same(name, name)
 
 
-def _is_same(text: str, execution: str) -> bool:
+def is_same(text: object, execution: str) -> bool:
+    """Whether an id is this execution's, however it is written."""
+    if not isinstance(text, str):
+        return False
     try:
         return str(uuid.UUID(text)) == execution
     except ValueError:

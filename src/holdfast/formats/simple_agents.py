@@ -93,6 +93,7 @@ class Directory:
         """
         name = check_name("run_id", run_id, ENDING)
         if self._folder.identity(name) is None:
+            self._folder.settle()
             return
         with self._folder.held():
             try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, Final, Self
 
-from holdfast.errors import Conflict, DamagedFile, NameTaken
+from holdfast.errors import Conflict, DamagedFile, HoldfastError, NameTaken, StorageError
 from holdfast.formats.brainwires.names import deno_name, rust_name
 from holdfast.formats.brainwires.results import Results
 from holdfast.formats.brainwires.shape import WorkflowCheckpoint, checked_effect, marked, to_write
@@ -34,6 +35,8 @@ class Directory:
     def __init__(self, path: str | os.PathLike[str], *, timeout_s: float = 20.0, files: Files | None = None) -> None:
         self._folder = Folder(path, timeout_s=timeout_s, files=files)
         self._results = Results(self._folder)
+        self._unsure: dict[tuple[str, str], dict[str, Any]] = {}
+        """Marks made here of which the caller got an error, because they could not be made durable."""
 
     @staticmethod
     def default_path() -> Path:
@@ -81,6 +84,8 @@ class Directory:
     ) -> bool:
         """Record that a tool call was done. True the first time, False ever after, also between processes.
 
+        After an error, to repeat the call here is still the first time, if the mark is this one's.
+
         `result` is kept beside the checkpoint, where the original does not look, so that a call that is not repeated
         can be answered; it must be JSON.
 
@@ -94,13 +99,21 @@ class Directory:
             name, before = self._found(task_id, names)
             after = marked(before, task_id, record)
             if after is None:
-                return False
+                self._folder.settle()
+                mine = self._unsure.pop((task_id, tool_use_id), None)
+                return mine is not None and before is not None and mine in before["side_effects_log"]
             data = write_json(after)
             if before is None:
                 self._results.drop(task_id)  # of a task of this id that was deleted, if a crash has left any
             if result is not None or self._results.has_any(task_id):  # an older one must not be taken for this one's
                 self._results.add(task_id, tool_use_id, result)
-            self._folder.put(data, name)
+            try:
+                self._folder.put(data, name)
+            except StorageError:
+                with contextlib.suppress(HoldfastError):
+                    if self._folder.read(name) == data:
+                        self._unsure[task_id, tool_use_id] = record
+                raise
             return True
 
     def result(self, task_id: str, tool_use_id: str) -> Any:
@@ -122,12 +135,18 @@ class Directory:
         """
         names = _names(task_id)
         if all(self._folder.identity(name) is None for name in names):
+            self._folder.settle()
             return
         with self._folder.held():
+            name, found = names[0], None
             try:
                 name, found = self._found(task_id, names)
             except NameTaken:
                 return
+            except DamagedFile:
+                if not self._is_torn(name):
+                    raise
+                found = {}  # whatever it was, it goes
             if found is not None:
                 self._folder.remove(name)
                 self._results.drop(task_id)
@@ -135,6 +154,13 @@ class Directory:
     def close(self) -> None:
         """Give back the lock's file. Closing twice is no mistake."""
         self._folder.close()
+
+    def _is_torn(self, name: str) -> bool:
+        try:
+            read_checked(self._folder.read(name) or b"{}", WorkflowCheckpoint, name)
+        except DamagedFile:
+            return self._folder.identity(name) is not None
+        return False
 
     def _found(self, task_id: str, names: list[str]) -> tuple[str, dict[str, Any] | None]:
         """The name of the task's file and what is in it; the name a new one gets if there is none."""

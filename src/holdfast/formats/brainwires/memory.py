@@ -70,6 +70,7 @@ class Memory:
         Example:
             tasks.result("task-a", "use-1")
         """
+        check_id("task_id", task_id)
         with self._lock:
             done = is_completed(self._tasks.get(task_id), tool_use_id)
             return copy.deepcopy(self._results.get((task_id, tool_use_id))) if done else None

@@ -9,11 +9,17 @@ here are kept as they are.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from holdfast.errors import InvalidInput
-from holdfast.formats.shapes import Count, Shape, checked
+from holdfast.formats.shapes import Shape, checked
 from holdfast.ids import check_id
+
+Seconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+STEP_MAX: Final = 2**32 - 1
+Step = Annotated[int, msgspec.Meta(ge=0, le=STEP_MAX)]
 
 
 class SideEffectRecord(Shape):
@@ -21,7 +27,7 @@ class SideEffectRecord(Shape):
 
     tool_use_id: str
     tool_name: str
-    completed_at: int
+    completed_at: Seconds
     reversible: bool
     target: str | None = None
 
@@ -31,10 +37,10 @@ class WorkflowCheckpoint(Shape):
 
     task_id: str
     agent_id: str
-    step_index: Count
+    step_index: Step
     completed_tool_ids: list[str]
     side_effects_log: list[SideEffectRecord]
-    updated_at: int
+    updated_at: Seconds
 
 
 def new_checkpoint(task_id: str, agent_id: str) -> dict[str, Any]:
@@ -96,7 +102,7 @@ def marked(checkpoint: dict[str, Any] | None, task_id: str, effect: dict[str, An
         return None
     return {
         **before,
-        "step_index": before["step_index"] + 1,
+        "step_index": min(before["step_index"] + 1, STEP_MAX),
         "completed_tool_ids": [*before["completed_tool_ids"], tool_use_id],
         "side_effects_log": [*before["side_effects_log"], effect],
         "updated_at": int(time.time()),

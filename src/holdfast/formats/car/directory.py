@@ -81,6 +81,8 @@ class Directory:
         run_id = content["run_id"]
         name = _names(run_id)[0]
         data = write_json(content)
+        if claimed is not None and not isinstance(claimed, Claimed):
+            raise InvalidInput(f"claimed must be what claim gave, not {type(claimed).__name__}")
         if claimed is not None and claimed["run_id"] != run_id:
             raise InvalidInput(f"run {claimed['run_id']!r} was claimed, but {run_id!r} is to be saved")
         with self._folder.held():
@@ -188,6 +190,9 @@ class Directory:
                     count += self._recover(name.removesuffix(CLAIMED), foreign=foreign)
                 except DamagedFile as damage:
                     problems.append(Problem(place=damage.place, reason=damage.reason))
+                    if damage.place != self._folder.at(name):
+                        reason = f"it was not made claimable again, because {damage.place} has its place"
+                        problems.append(Problem(place=self._folder.at(name), reason=reason))
                 except HoldfastError as error:
                     problems.append(Problem(place=self._folder.at(name), reason=str(error)))
             self._sweep()
@@ -227,6 +232,7 @@ class Directory:
         names = _names(run_id)
         if all(self._folder.identity(name) is None for name in names):
             self._claims.forget(run_id)
+            self._folder.settle()
             return
         with self._folder.held():
             self._claims.forget(run_id)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from holdfast.errors import DamagedFile, NameTaken
+from holdfast.errors import DamagedFile, NameTaken, StorageError
 from holdfast.formats.clawdia.journal import JOURNAL, Journal
 from holdfast.formats.clawdia.places import bare_segment, checkpoint_name, segment
 from holdfast.formats.clawdia.shape import RunCheckpoint
@@ -51,10 +52,7 @@ class Directory(Verbs):
         Example:
             runs.runs()
         """
-        found: set[str] = set()
-        for name in self._folder.names(RUNS):
-            found.update(self._ids_in(name))
-        return sorted(found)
+        return sorted({run_id for home in self._all_homes() for run_id in self._look(home)[0]})
 
     def unreadable(self) -> list[str]:
         """Directories of runs in which no file can be read, or none is of the run that its name says.
@@ -62,8 +60,24 @@ class Directory(Verbs):
         Example:
             runs.unreadable()
         """
-        homes = [name for name in self._folder.names(RUNS) if not self._ids_in(name)]
-        return [self._folder.at(RUNS, home) for home in homes if self._has_files(home)]
+        return [problem.place for problem in self.unreadable_homes()]
+
+    def unreadable_homes(self) -> list[Problem]:
+        """The same directories, each with the reason.
+
+        Example:
+            runs.unreadable_homes()
+        """
+        looks = [(home, self._look(home)) for home in self._all_homes()]
+        return [Problem(place=self._folder.at(RUNS, home), reason=why) for home, (_, why) in looks if why]
+
+    def place(self, run_id: str) -> str:
+        """The path of the run's directory.
+
+        Example:
+            runs.place("run.a")
+        """
+        return self._folder.at(RUNS, self.home(run_id))
 
     def home(self, run_id: str) -> str:
         """The name of the run's directory below `runs`.
@@ -143,6 +157,10 @@ class Directory(Verbs):
     def _append(self, record: dict[str, Any]) -> None:
         self._journals(record["run_id"])[0].append(record)
 
+    def _settle(self, run_id: str) -> None:
+        for journal in self._journals(run_id):
+            journal.settle()
+
     # --- where it lies -----------------------------------------------------------------------------------------------
 
     def _journals(self, run_id: str) -> list[Journal]:
@@ -202,6 +220,20 @@ class Directory(Verbs):
                 problems.append(Problem(place=damage.place, reason=damage.reason))
         return found
 
+    def _all_homes(self) -> list[str]:
+        return [name for name in self._folder.names(RUNS) if self._folder.is_directory(RUNS, name)]
+
+    def _look(self, home: str) -> tuple[set[str], str]:
+        """The run whose directory it is, and if that cannot be told of one that has files, why not."""
+        try:
+            found = self._ids_in(home)
+            if found or not self._has_files(home):
+                return found, ""
+        except StorageError as error:  # one that may not be read hides no other
+            log.warning("%s was passed over: %s", self._folder.at(RUNS, home), error)
+            return set(), str(error)
+        return set(), f"no file in {self._folder.at(RUNS, home)} can be read as one of the run that its name says"
+
     def _has_files(self, home: str) -> bool:
         checkpoints = self._folder.names(RUNS, home, CHECKPOINTS)
         return self._folder.identity(RUNS, home, JOURNAL) is not None or any(n.endswith(".json") for n in checkpoints)
@@ -209,5 +241,6 @@ class Directory(Verbs):
     def _ids_in(self, home: str) -> set[str]:
         """The run whose directory this is: files of others that were put there are not theirs to be found by."""
         found = {checkpoint["run_id"] for _, checkpoint in self._all_in(home, [])}
-        found |= Journal(self._folder, "", home).run_ids()
+        with contextlib.suppress(DamagedFile):  # it is no file at all
+            found |= Journal(self._folder, "", home).run_ids()
         return {run_id for run_id in found if home in (segment(run_id), bare_segment(run_id))}

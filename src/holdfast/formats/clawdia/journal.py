@@ -42,8 +42,13 @@ class Journal:
         lines = self._file.read()
         if lines.problems:
             raise DamagedFile(lines.problems[0].place, lines.problems[0].reason)
-        numbers = {record["record_id"]: record["journal_seq"] for record in lines.values}
+        own = [record for record in lines.values if record["run_id"] == self._run_id]
+        numbers = {record["record_id"]: record["journal_seq"] for record in own}
         return JournalEnd(last_seq=max(numbers.values(), default=0), seqs=numbers)
+
+    def settle(self) -> None:
+        """Make durable what stands in it."""
+        self._file.settle()
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a record, durably."""

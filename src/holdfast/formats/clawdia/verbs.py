@@ -13,6 +13,7 @@ from typing import Any, Literal
 from holdfast.errors import Conflict, DamagedFile, InvalidInput
 from holdfast.formats.clawdia.effects import before_pending
 from holdfast.formats.clawdia.shape import cursor_of, is_terminal, order, record_to_write, seq_of, to_write
+from holdfast.formats.lossless import read_json, write_json
 from holdfast.ids import check_id
 from holdfast.model.views import Problem, View
 
@@ -59,6 +60,11 @@ class JournalEnd(View, frozen=True, kw_only=True):
 Dicts = list[dict[str, Any]]
 
 
+def _plain(record: dict[str, Any]) -> Any:
+    """The record as it comes back from a file, where a tuple is a list."""
+    return read_json(write_json(record, compact=True), "a record")
+
+
 class Verbs:
     """The verbs. Those who keep the data say how."""
 
@@ -91,6 +97,9 @@ class Verbs:
     def _append(self, record: dict[str, Any]) -> None:
         """Add a record to its run's journal, durably."""
         raise NotImplementedError
+
+    def _settle(self, run_id: str) -> None:
+        """Make durable what stands in the journal, if an earlier call failed in that."""
 
     def problems(self, run_id: str) -> list[Problem]:
         """What of the run cannot be read. It is left as it is, and hides nothing else.
@@ -157,6 +166,9 @@ class Verbs:
     def prune(self, run_id: str, policy: PrunePolicy) -> PruneReport:
         """Remove checkpoints by a policy. Those that cannot be read are left alone.
 
+        DamagedFile if the journal has a broken record and what comes before a pending effect is to be preserved: the
+        record may be the effect's.
+
         Example:
             runs.prune("run.a", clawdia.PrunePolicy(prune_covered_before=2)).pruned_count
         """
@@ -168,7 +180,7 @@ class Verbs:
             found = self.list(run_id)
             ended = [c["checkpoint_id"] for c in found if is_terminal(c)]
             terminal = ended[-1] if ended and policy.preserve_latest_terminal else None
-            pending = before_pending(found, self._records(run_id)[0]) if policy.preserve_before_pending else ()
+            pending = self._before_pending(run_id, found) if policy.preserve_before_pending else ()
             kept = {c["checkpoint_id"] for c in found if c["covers_journal_seq"] >= before} | {terminal, *pending}
             gone = {c["checkpoint_id"] for c in found} - kept
             if gone:
@@ -177,6 +189,12 @@ class Verbs:
             run_id=run_id, pruned_count=len(gone), retained_count=len(found) - len(gone),
             preserved_terminal_checkpoint=terminal, preserved_before_pending=pending,
         )  # fmt: skip
+
+    def _before_pending(self, run_id: str, found: Dicts) -> tuple[str, ...]:
+        records, problems = self._records(run_id)
+        if problems:  # it may be an intent, and then nobody knows which checkpoint comes before it
+            raise DamagedFile(problems[0].place, problems[0].reason)
+        return before_pending(found, records)
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
@@ -198,6 +216,7 @@ class Verbs:
             seq, known = content["journal_seq"], end.seqs.get(content["record_id"])
             if known is not None:
                 self._same_record({**content, **({} if record.get("journal_seq") else {"journal_seq": known})})
+                self._settle(str(named))
                 return cursor_of(known)
             if seq <= end.last_seq:
                 raise Conflict(
@@ -207,11 +226,11 @@ class Verbs:
         return cursor_of(seq)
 
     def _same_record(self, content: dict[str, Any]) -> None:
-        for found in self._records(content["run_id"])[0]:
-            if found["record_id"] == content["record_id"] and found != content:
-                raise Conflict(
-                    f"record {content['record_id']!r} of run {content['run_id']!r} is already there with other content"
-                )
+        known = [r for r in self._records(content["run_id"])[0] if r["record_id"] == content["record_id"]]
+        if not known or any(_plain(found) != _plain(content) for found in known):
+            raise Conflict(
+                f"record {content['record_id']!r} of run {content['run_id']!r} is already there with other content"
+            )
 
     def records(self, run_id: str, after: int | str = 0, *, damaged: Literal["error", "skip"] = "error") -> Dicts:
         """The records of a run's journal behind a cursor, in order.

@@ -9,14 +9,26 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from holdfast.errors import DamagedFile, InvalidInput
+from holdfast.errors import DamagedFile, InvalidInput, NameTaken
 from holdfast.formats.brainwires.names import deno_name, rust_name
-from holdfast.formats.brainwires.shape import WorkflowCheckpoint, new_checkpoint, to_write
+from holdfast.formats.brainwires.shape import STEP_MAX, WorkflowCheckpoint, new_checkpoint
 from holdfast.formats.folder import Folder
-from holdfast.formats.lossless import write_json
-from holdfast.formats.moving.parts import FILE, File, Parts, Source, Step, Whole, acceptable, entry, root_of, small_step
+from holdfast.formats.lossless import read_json, write_json
+from holdfast.formats.moving.parts import (
+    FILE,
+    File,
+    Parts,
+    Source,
+    Step,
+    Whole,
+    acceptable,
+    entry,
+    root_of,
+    same_id,
+    small_step,
+)
 from holdfast.formats.names import fitting
-from holdfast.formats.shapes import read_checked
+from holdfast.formats.shapes import checked, read_checked
 from holdfast.ids import check_id
 from holdfast.model.commit import NewEffect
 from holdfast.model.views import Effect, Problem
@@ -36,38 +48,66 @@ class BrainwiresMover:
         names = [name for name in folder.names() if name.endswith(_ENDING)]
         return [Source(folder.at(name), partial(_read, folder, name)) for name in names]
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
+    def files(self, whole: Whole) -> list[File]:
+        run_id = whole.run.run_id
         state = whole.checkpoints[-1].state if whole.checkpoints else None
         if state is None and not whole.effects:
-            raise InvalidInput(f"run {whole.run.run_id!r} has neither a checkpoint nor effects that could be written")
-        content = to_write(_with_effects(state or new_checkpoint(whole.run.run_id, "unknown"), whole.effects))
-        names = [f"{stem(content['task_id'])}{_ENDING}" for stem in (rust_name, deno_name)]
+            raise InvalidInput(f"run {run_id!r} has neither a checkpoint nor effects that could be written")
+        if state is None:
+            state = new_checkpoint(run_id, "unknown")
+        content = _with_effects(checked(state, WorkflowCheckpoint, "the newest state of the run"), whole.effects)
+        same_id(run_id, content["task_id"])
+        names = [f"{stem(run_id)}{_ENDING}" for stem in (rust_name, deno_name)]
         known = str(whole.run.metadata.get(FILE, ""))
         name = known if known in names else names[0]
-        return [File((fitting("task_id", content["task_id"], name),), write_json(content))]
+        return [File((fitting("task_id", run_id, name),), write_json(content))]
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:
+        """What was marked there since is not replaced: a call that is forgotten would be done again."""
+        (file,) = files
+        data, place = folder.read(*file.name), folder.at(*file.name)
+        if data is None or not replace:
+            return files
+        try:
+            there = read_checked(data, WorkflowCheckpoint, place)
+        except DamagedFile:
+            return files
+        if there["task_id"] != whole.run.run_id:
+            raise NameTaken(place, whole.run.run_id, there["task_id"])
+        ours = read_json(file.data, place)
+        known = {record["tool_use_id"] for record in ours["side_effects_log"]}
+        records = [record for record in there["side_effects_log"] if record["tool_use_id"] not in known]
+        return [
+            file._replace(data=write_json(_joined(ours, there["completed_tool_ids"], records, there["updated_at"])))
+        ]
 
 
-def _with_effects(state: Any, effects: list[Effect]) -> Any:
+def _with_effects(state: dict[str, Any], effects: list[Effect]) -> dict[str, Any]:
     """The checkpoint with what was done here since."""
-    if not isinstance(state, dict):
-        return state
-    known = set(state.get("completed_tool_ids", ()))
+    known = set(state["completed_tool_ids"])
     new = [effect for effect in effects if effect.done and effect.key not in known]
     if not new:
         return state
-    log = [
+    log: list[dict[str, Any]] = [
         {
             "tool_use_id": effect.key, "tool_name": effect.tool, "target": effect.target,
             "completed_at": int(effect.updated_at.timestamp()), "reversible": effect.reversible,
         }
         for effect in new
     ]  # fmt: skip
+    return _joined(state, [effect.key for effect in new], log, max(line["completed_at"] for line in log))
+
+
+def _joined(state: dict[str, Any], done: list[str], log: list[dict[str, Any]], updated_at: int) -> dict[str, Any]:
+    """The checkpoint with more calls that were done."""
+    known = set(state["completed_tool_ids"])
+    new = [tool_use_id for tool_use_id in dict.fromkeys(done) if tool_use_id not in known]
     return {
         **state,
-        "step_index": state["step_index"] + len(new),
-        "completed_tool_ids": [*state["completed_tool_ids"], *(effect.key for effect in new)],
+        "step_index": min(state["step_index"] + len(new), STEP_MAX),
+        "completed_tool_ids": [*state["completed_tool_ids"], *new],
         "side_effects_log": [*state["side_effects_log"], *log],
-        "updated_at": max(state["updated_at"], *(line["completed_at"] for line in log)),
+        "updated_at": max(state["updated_at"], updated_at),
     }
 
 
@@ -85,7 +125,7 @@ def _read(folder: Folder, name: str, core: Core, _problems: list[Problem]) -> Pa
     for tool_use_id in found["completed_tool_ids"]:
         lines.setdefault(tool_use_id, {"tool_use_id": tool_use_id, "completed_at": found["updated_at"]})
     entries = [
-        entry(core, {"kind": "side_effect", **record}, _us(record["completed_at"]))
+        entry(core, {**record, "kind": "side_effect"}, _us(record["completed_at"]))
         for record in found["side_effects_log"]
     ]
     effects = [_effect(core, record, number) for number, record in enumerate(lines.values())]

@@ -10,13 +10,28 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.errors import Conflict, DamagedFile, InvalidInput
-from holdfast.formats.car.shape import CLAIMED, PAUSED, read, to_write
+from holdfast.formats.car.claims import Claims
+from holdfast.formats.car.shape import CLAIMED, PAUSED, PausedWorkflow, read
 from holdfast.formats.folder import Folder
 from holdfast.formats.instants import microseconds
 from holdfast.formats.lossless import write_json
 from holdfast.formats.moving.gates import form_of_fields, opened
-from holdfast.formats.moving.parts import File, Parts, Source, Step, Whole, entry, root_of, small_step, started
+from holdfast.formats.moving.parts import (
+    File,
+    Parts,
+    Source,
+    Step,
+    Whole,
+    entry,
+    root_of,
+    same_id,
+    small_step,
+    started,
+)
+from holdfast.formats.moving.present import is_same
 from holdfast.formats.names import check_name
+from holdfast.formats.shapes import checked
+from holdfast.model.status import TERMINAL
 from holdfast.model.views import Problem
 from holdfast.verbs.core import Core
 
@@ -34,22 +49,45 @@ class CarMover:
         found = []
         for name in names:
             if name.endswith(PAUSED):
-                found.append(Source(folder.at(name), partial(_read, folder, name, PAUSED)))
+                found.append(Source(folder.at(name), partial(_read_either, folder, name.removesuffix(PAUSED))))
             elif name.endswith(CLAIMED) and name.removesuffix(CLAIMED) not in waiting:
                 found.append(Source(folder.at(name), partial(_read, folder, name, CLAIMED)))
         return found
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:
-        if whole.answered:
-            raise InvalidInput(
-                f"run {whole.run.run_id!r} has its answer and has gone on; CAR has files only of workflows that wait"
-            )
-        content = to_write(whole.checkpoints[-1].state if whole.checkpoints else None)
+    def files(self, whole: Whole) -> list[File]:
+        run_id = whole.run.run_id
+        if whole.answered or whole.run.status in TERMINAL:
+            how = "its answer and has gone on" if whole.answered else f"ended ({whole.run.status})"
+            raise InvalidInput(f"run {run_id!r} has {how}; CAR has files only of workflows that wait")
+        state = whole.checkpoints[-1].state if whole.checkpoints else None
+        content = checked(state, PausedWorkflow, "the newest state of the run")
         ending = CLAIMED if str(whole.run.metadata.get("file", "")).endswith(CLAIMED) else PAUSED
         name = check_name("run_id", content["run_id"], ending)
-        if ending == PAUSED and folder.identity(check_name("run_id", content["run_id"], CLAIMED)) is not None:
-            raise Conflict(f"{folder.path} has a claimed run {content['run_id']!r}; whoever claimed it may be at it")
+        same_id(run_id, content["run_id"])
         return [File((name,), write_json(content))]
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:  # noqa: ARG002
+        run_id, (file,) = whole.run.run_id, files
+        claims = Claims(folder)
+        standing = claims.standing(run_id)
+        lives = claims.lives(standing)
+        claims.close()
+        if standing.claimed and file.name[0].endswith(PAUSED):
+            raise Conflict(f"{folder.path} has a claimed run {run_id!r}; whoever claimed it may be at it")
+        if lives and not is_same(folder, file):
+            raise Conflict(f"run {run_id!r} is being resumed in {folder.path} by {standing.owner!r}, which lives")
+        return files
+
+
+def _read_either(folder: Folder, run_id: str, core: Core, problems: list[Problem]) -> Parts:
+    """The run that waits; if its file is damaged, the one that was claimed before, if that is there."""
+    try:
+        return _read(folder, run_id + PAUSED, PAUSED, core, problems)
+    except DamagedFile as damage:
+        if folder.identity(run_id + CLAIMED) is None:
+            raise
+        problems.append(Problem(place=damage.place, reason=damage.reason))
+        return _read(folder, run_id + CLAIMED, CLAIMED, core, problems)
 
 
 def _read(folder: Folder, name: str, ending: str, core: Core, _problems: list[Problem]) -> Parts:

@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from holdfast.errors import Conflict, InvalidInput, LimitExceeded
-from holdfast.formats.clawdia import Directory
+from holdfast.formats.clawdia import Directory, replay
 from holdfast.formats.clawdia.directory import CHECKPOINTS, RUNS
 from holdfast.formats.clawdia.effects import EffectLine, effects_of
 from holdfast.formats.clawdia.journal import JOURNAL
 from holdfast.formats.clawdia.places import bare_segment, checkpoint_name, segment
-from holdfast.formats.clawdia.shape import Record, is_terminal, to_write
-from holdfast.formats.folder import Folder
+from holdfast.formats.clawdia.shape import Record, RunCheckpoint, is_terminal
 from holdfast.formats.lines import line_of
 from holdfast.formats.lossless import write_json
 from holdfast.formats.moving.parts import (
     FILE,
+    Careless,
     File,
     Parts,
     Source,
@@ -30,6 +30,7 @@ from holdfast.formats.moving.parts import (
     acceptable,
     entry,
     missing_entries,
+    same_id,
     small_step,
 )
 from holdfast.formats.shapes import checked
@@ -52,24 +53,32 @@ _KINDS: Final = frozenset(
 """Records of other kinds become entries of the kind `record`."""
 
 
-class ClawdiaMover:
+class ClawdiaMover(Careless):
     """How Clawdia's files become runs, and runs its files."""
 
     def sources(self, path: str) -> list[Source]:
         directory = Directory(path)
-        found = [Source(run_id, partial(_read, directory, run_id)) for run_id in directory.runs()]
-        return found + [Source(home, partial(_unreadable, home)) for home in directory.unreadable()]
+        found = [Source(directory.place(run_id), partial(_read, directory, run_id)) for run_id in directory.runs()]
+        return found + [
+            Source(problem.place, partial(_unreadable, problem)) for problem in directory.unreadable_homes()
+        ]
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
+    def files(self, whole: Whole) -> list[File]:
         run_id = whole.run.run_id
         bare = whole.run.metadata.get(FILE) == bare_segment(run_id)
         home = (bare_segment(run_id) if bare else None) or segment(run_id)
         states = [checkpoint.state for checkpoint in whole.checkpoints]
-        contents = [to_write(state) for state in states if isinstance(state, dict) and "checkpoint_id" in state]
+        contents = [
+            checked(state, RunCheckpoint, "a checkpoint")
+            for state in states
+            if isinstance(state, dict) and "checkpoint_id" in state
+        ]
         records = [found for e in whole.entries if isinstance(found := e.data.get("record"), dict)]
+        for found in (*contents, *records):
+            same_id(run_id, found.get("run_id"))
         if not contents and not records:
             raise InvalidInput(f"run {run_id!r} has neither checkpoints nor records of Clawdia")
-        found = [
+        files = [
             File((RUNS, home, CHECKPOINTS, checkpoint_name(c["covers_journal_seq"], c["checkpoint_id"], bare=bare)),
                  write_json(c))
             for c in contents
@@ -77,28 +86,29 @@ class ClawdiaMover:
         lines = [checked(record, Record, "a record") for record in records]
         if lines:
             data = b"".join(line_of(write_json(line, compact=True)) for line in lines)
-            found.append(File((RUNS, home, JOURNAL), data))
-        return found
+            files.append(File((RUNS, home, JOURNAL), data))
+        return files
 
 
-def _unreadable(home: str, _core: Core, _problems: list[Problem]) -> Parts:
-    raise Conflict(f"no file in {home} can be read as one of the run that its name says")
+def _unreadable(problem: Problem, _core: Core, _problems: list[Problem]) -> Parts:
+    raise Conflict(problem.reason)
 
 
 def _read(directory: Directory, run_id: str, core: Core, problems: list[Problem]) -> Parts:
     problems += directory.problems(run_id)
+    place = directory.place(run_id)
     records = directory.records(run_id, damaged="skip")
-    checkpoints = [
-        c for c in directory.list(run_id) if _has_id(c["checkpoint_id"], f"a checkpoint of {run_id!r}", problems)
-    ]
-    effects = [line for line in effects_of(records).values() if _has_id(line.effect_id, f"run {run_id!r}", problems)]
+    checkpoints = [c for c in directory.list(run_id) if _has_id(c["checkpoint_id"], place, problems)]
+    effects = [line for line in effects_of(records).values() if _has_id(line.effect_id, place, problems)]
     last = max([0, *(r["journal_seq"] for r in records), *(c["covers_journal_seq"] for c in checkpoints)])
     if last > NUMBER_MAX:
         raise LimitExceeded(f"the journal of run {run_id!r} goes to {last}, at most {NUMBER_MAX} can be kept")
+    entries = _entries(core, records, last)
     newest = checkpoints[-1] if checkpoints else None
-    status = _status(newest) if newest else "paused"
+    ended = replay(records).terminal_status  # the journal is the truth
+    status = _ended(ended.lower()) if ended is not None else _status(newest) if newest else "paused"
     return Parts(
-        run_id, WORKFLOW, status, directory.home(run_id), _entries(core, records, last),
+        run_id, WORKFLOW, status, directory.home(run_id), entries,
         [_step(checkpoint) for checkpoint in checkpoints],
         [_effect(core, line) for line in effects],
     )  # fmt: skip
@@ -140,8 +150,13 @@ def _step(checkpoint: dict[str, Any]) -> Step:
 def _status(checkpoint: dict[str, Any]) -> str:
     if not is_terminal(checkpoint):
         return "paused"
-    ended = str(checkpoint["loop_state"]).lower().removeprefix("terminal:")
-    return ended if ended in TERMINAL else "completed"
+    state = str(checkpoint["loop_state"]).lower()
+    return "completed" if state == "terminal" else _ended(state.removeprefix("terminal:"))
+
+
+def _ended(how: str) -> str:
+    """The status of a run that has ended; whatever is not known to be well is not taken for it."""
+    return how if how in TERMINAL else "failed"
 
 
 def _effect(core: Core, line: EffectLine) -> NewEffect:

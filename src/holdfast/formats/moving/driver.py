@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from holdfast.errors import Conflict, DamagedData, DamagedFile, HoldfastError, InvalidInput, RunExists, StorageError
-from holdfast.formats.folder import Folder
-from holdfast.formats.lossless import read_json
+from holdfast.errors import DamagedData, HoldfastError, InvalidInput, RunExists, StorageError
+from holdfast.formats.folder import Folder, check_path
 from holdfast.formats.moving.brainwires import BrainwiresMover
 from holdfast.formats.moving.car import CarMover
 from holdfast.formats.moving.clawdia import ClawdiaMover
 from holdfast.formats.moving.mur import MurMover
-from holdfast.formats.moving.parts import File, Mover, Whole, commit_of
+from holdfast.formats.moving.parts import FORMAT, Mover, Whole, commit_of
+from holdfast.formats.moving.present import is_of_lines, is_there
 from holdfast.formats.moving.simple_agents import SimpleAgentsMover
 from holdfast.ids import check_id
 from holdfast.limits import NUMBER_MAX
@@ -30,6 +30,7 @@ from holdfast.verbs.plans import Plan, forbid_in_loop, run_plan
 from holdfast.verbs.reading import known_run
 from holdfast.verbs.shown import run_info
 from holdfast.verbs.store import Store
+from holdfast.verbs.values import metadata_pairs
 from holdfast.verbs.writing import committed
 
 MOVERS: Final[dict[str, Mover]] = {
@@ -71,7 +72,10 @@ def import_dir(
     """
     forbid_in_loop("import_dir")
     mover = _mover(system)
-    root = os.fspath(path)
+    root = check_path(path)
+    _check_store(store)
+    if progress is not None and not callable(progress):
+        raise InvalidInput(f"progress must be something to call, not {progress!r}")
     if not os.path.isdir(root):
         raise InvalidInput(f"there is no directory {root!r} to import from")
     core = store._place.core
@@ -101,11 +105,21 @@ def _make(
         if commit.run_id in made:
             damaged.append(Problem(place=place, reason=f"run {commit.run_id!r} came from another file already"))
         else:
-            existing.append(commit.run_id)
+            _note_existing(store, commit, place, existing, damaged)
     except StorageError:  # the store failed, and would fail for the next as well
         raise
     except HoldfastError as error:
         damaged.append(_problem(place, error))
+
+
+def _note_existing(store: Store, commit: Commit, place: str, existing: list[str], damaged: list[Problem]) -> None:
+    """A run of this id is there: the one that was imported before, or one that has nothing to do with it."""
+    found = run_info(known_run(store._place.core, commit.run_id)).metadata
+    if dict(metadata_pairs(dict(found))).get(FORMAT) == dict(commit.metadata or ()).get(FORMAT):
+        existing.append(commit.run_id)
+    else:
+        reason = f"the store has another run {commit.run_id!r}, which did not come from this system"
+        damaged.append(Problem(place=place, reason=reason))
 
 
 def _once(commit: Commit) -> Plan[Outcome]:
@@ -124,7 +138,9 @@ def export_run(
     """Write a run as files of another system, durably. Gives the files.
 
     The run must be one of that system's: imported from it, or saved with its checkpoints as states. A file that says
-    the same is left; one that says something else is a Conflict, unless `replace` is given.
+    the same is left; one that says something else is a Conflict, unless `replace` is given. Even then nothing is taken
+    from one of ours that has claimed a CAR run and lives, marks of Brainwires are put together, and later steps of MUR
+    are put aside.
 
     Example:
         formats.export_run("car", store, "run-1", "exported")
@@ -132,41 +148,30 @@ def export_run(
     forbid_in_loop("export_run")
     mover = _mover(system)
     check_id("run_id", run_id)
+    _check_store(store)
     folder = Folder(path)
-    files = mover.files(_whole(store, run_id), folder)
-    with folder.held():
-        new = [file for file in files if not _is_there(folder, file, replace=replace)]
-        for file in new:
-            folder.put(file.data, *file.name)
-    folder.close()
+    whole = _whole(store, run_id)
+    files = mover.files(whole)
+    try:
+        with folder.held():
+            files = mover.facing(folder, whole, files, replace=replace)
+            new = [file for file in files if not is_there(folder, file, replace=replace)]
+            for file in new:
+                folder.put(file.data, *file.name, limited=not is_of_lines(file))
+    finally:
+        folder.close()
     return [Path(folder.at(*file.name)) for file in files]
+
+
+def _check_store(store: object) -> None:
+    if not isinstance(store, Store):
+        raise InvalidInput(f"store must be what holdfast.open gives (of an App, its store), not {store!r}")
 
 
 def _mover(system: object) -> Mover:
     if not isinstance(system, str) or system not in MOVERS:
         raise InvalidInput(f"system must be one of {', '.join(MOVERS)}, not {system!r}")
     return MOVERS[system]
-
-
-def _is_there(folder: Folder, file: File, *, replace: bool) -> bool:
-    """Whether the file is there and says the same. Lines are compared one by one, since they are no single value."""
-    found = folder.read(*file.name)
-    if found is None or replace:
-        return False
-    place = folder.at(*file.name)
-    try:
-        same = _said(found, place) == _said(file.data, place)
-    except DamagedFile:
-        same = False
-    if not same:
-        raise Conflict(f"{place} is there and says something else; export to another directory, or give replace=True")
-    return True
-
-
-def _said(data: bytes, place: str) -> list[Any]:
-    if place.endswith(".ndjson"):
-        return [read_json(line, place) for line in data.split(b"\n") if line.strip()]
-    return [read_json(data, place)]
 
 
 def _whole(store: Store, run_id: str) -> Whole:

@@ -22,8 +22,11 @@ CALL: Final = "ask#1"
 _TYPES: Final = {
     "bool": "boolean", "boolean": "boolean", "checkbox": "boolean", "confirm": "boolean", "yes_no": "boolean",
     "int": "integer", "integer": "integer", "number": "number", "float": "number", "date": "string",
+    "": "string", "text": "string", "string": "string", "str": "string", "email": "string", "url": "string",
+    "textarea": "string", "multiline": "string", "long_text": "string", "markdown": "string", "select": "string",
 }  # fmt: skip
 _LONG: Final = ("textarea", "multiline", "long_text", "markdown")
+_SEVERAL: Final = ("multi_select", "multiselect", "multi-select", "multi_choice", "checkboxes")
 
 
 def opened(core: Core, prompt: str, form: Form, show: Any, created_us: int | None) -> tuple[NewEntry, NewGate]:
@@ -52,7 +55,11 @@ def form_of_fields(fields: list[dict[str, Any]]) -> Form:
 def _property(field: dict[str, Any]) -> dict[str, Any]:
     kind = str(field.get("field_type") or "").lower()
     options = [option for option in field.get("options") or () if option is not None]
-    found: dict[str, Any] = {"enum": options} if options else {"type": _TYPES.get(kind, "string")}
+    found: dict[str, Any] = {"type": _TYPES[kind]} if kind in _TYPES else {}  # of what is not known anything is taken
+    if kind in _SEVERAL:
+        found = {"type": "array", "items": {"enum": options} if options else {}}
+    elif options:
+        found = {"enum": options}
     if field.get("label"):
         found["title"] = field["label"]
     if kind == "date" and not options:

@@ -11,13 +11,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from holdfast.errors import DamagedFile, InvalidInput
+from holdfast.errors import Conflict, DamagedFile, InvalidInput
 from holdfast.formats import mur
 from holdfast.formats.folder import Folder
 from holdfast.formats.instants import microseconds
 from holdfast.formats.lossless import write_json
 from holdfast.formats.moving.parts import File, Parts, Source, Step, Whole, entry, root_of, small_step, started
 from holdfast.formats.shapes import checked
+from holdfast.model.status import TERMINAL
 from holdfast.model.views import Problem
 from holdfast.runtime.codec import CODEC
 from holdfast.verbs.core import Core
@@ -30,23 +31,45 @@ class MurMover:
 
     def sources(self, path: str) -> list[Source]:
         directory = mur.Directory(root_of(path, ".mur", "commander", "checkpoints"))
-        return [Source(name, partial(_read, directory, name)) for name in directory.executions()]
+        return [Source(directory.place(name), partial(_read, directory, name)) for name in directory.executions()]
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
+    def files(self, whole: Whole) -> list[File]:
+        run_id = whole.run.run_id
         live: dict[int, dict[str, Any]] = {}
+        known = covered = 0
         for checkpoint in whole.checkpoints:
             state = checkpoint.state
-            if not isinstance(state, dict) or state.get("execution_id") != whole.run.run_id:
+            if not isinstance(state, dict) or not mur.is_same(state.get("execution_id"), run_id):
                 continue
             content = checked(state, mur.Checkpoint, f"checkpoint {checkpoint.checkpoint_id!r}")
             live = {step: kept for step, kept in live.items() if step < content["step_index"]}
             live[content["step_index"]] = content
+            known, covered = max(known, len(content["completed_steps"])), checkpoint.covers
         if not live:
-            raise InvalidInput(f"run {whole.run.run_id!r} has no checkpoint that is one of a MUR execution")
+            raise InvalidInput(f"run {run_id!r} has no checkpoint that is one of a MUR execution")
+        done_here = any(e.kind == "step" and e.position > max(1 + known, covered) for e in whole.entries)
+        if done_here or whole.run.status in TERMINAL:
+            raise InvalidInput(
+                f"run {run_id!r} has gone on here, behind its last checkpoint of MUR's; MUR would do those steps again"
+            )
         return [
-            File((mur.execution_name(whole.run.run_id), mur.step_name(step)), write_json(content))
+            File((mur.execution_name(run_id), mur.step_name(step)), write_json(content))
             for step, content in live.items()
         ]
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:
+        """To MUR the latest step counts: one that was rolled back here must not stand there."""
+        execution = mur.execution_name(whole.run.run_id)
+        last = max(int(file.name[-1].removesuffix(".json")) for file in files)
+        later = [step for step in mur.steps_in(folder, execution) if step > last]
+        if later and not replace:
+            raise Conflict(
+                f"{folder.at(execution)} has steps behind those of the run ({later[0]} and on), which MUR would go on "
+                "from; export to another directory, or give replace=True, which puts them aside"
+            )
+        if later:
+            mur.put_aside(folder, execution, later)
+        return files
 
 
 def _read(directory: mur.Directory, execution: str, core: Core, problems: list[Problem]) -> Parts:
@@ -57,11 +80,11 @@ def _read(directory: mur.Directory, execution: str, core: Core, problems: list[P
         except DamagedFile as damage:
             problems.append(Problem(place=damage.place, reason=damage.reason))
     if not found:
-        raise DamagedFile(execution, "none of its files can be used")
+        raise DamagedFile(directory.place(execution), "none of its files can be used")
     done = max(found, key=lambda checkpoint: len(checkpoint["completed_steps"]))["completed_steps"]
     at_us = microseconds(found[0]["created_at"])
     entries = [started(core, WORKFLOW, found[0], created_us=at_us)]
-    entries += [entry(core, _step_entry(number, result), at_us) for number, result in enumerate(done)]
+    entries += [entry(core, _step_entry(number, result), at_us, for_engine=True) for number, result in enumerate(done)]
     return Parts(execution, WORKFLOW, "paused", execution, entries, [_step(checkpoint, done) for checkpoint in found])
 
 

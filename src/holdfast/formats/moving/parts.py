@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.errors import InvalidId
+from holdfast.errors import InvalidId, InvalidInput
 from holdfast.formats.folder import Folder
 from holdfast.ids import check_id
 from holdfast.limits import STEP_MAX
@@ -25,6 +25,7 @@ from holdfast.verbs.core import Core
 from holdfast.verbs.values import metadata_pairs, value_body
 
 FORMAT: Final = "format"
+_ENGINE: Final = frozenset({"started", "step", "asked", "answered", "version", "rolled_back", "forked"})
 FILE: Final = "file"
 """Under these keys the metadata of an imported run says which system's it was, and what its file was called."""
 
@@ -93,9 +94,23 @@ class Mover(Protocol):
         """What there is to import below `path`."""
         ...
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:
-        """The files of a run. InvalidInput if it cannot be one of that system's; `folder` is where they will be."""
+    def files(self, whole: Whole) -> list[File]:
+        """The files of a run. InvalidInput if it cannot be one of that system's."""
         ...
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:
+        """The files in the face of what lies where they will be, while the folder's lock is held.
+
+        Conflict if they would do harm there.
+        """
+        ...
+
+
+class Careless:
+    """A mover whose files do no harm beside others."""
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:  # noqa: ARG002
+        return files
 
 
 def commit_of(core: Core, system: str, parts: Parts) -> Commit:
@@ -132,9 +147,12 @@ def _checkpoints(steps: Iterable[Step]) -> tuple[tuple[NewCheckpoint, ...], dict
     return tuple(found), chunks
 
 
-def entry(core: Core, data: dict[str, Any], created_us: int | None = None) -> NewEntry:
-    """A journal entry."""
-    return NewEntry(data["kind"], value_body(core, data, "a journal entry"), created_us)
+def entry(core: Core, data: dict[str, Any], created_us: int | None = None, *, for_engine: bool = False) -> NewEntry:
+    """A journal entry. Only with `for_engine` may it be one that the engine reads when it goes on."""
+    kind = check_id("an entry's kind", data["kind"])
+    if kind == PRUNED or (kind in _ENGINE and not for_engine):
+        raise InvalidInput(f"an imported entry cannot be of the kind {kind!r}")
+    return NewEntry(kind, value_body(core, data, "a journal entry"), created_us)
 
 
 def missing_entries(after: int, through: int) -> NewEntry:
@@ -145,7 +163,13 @@ def missing_entries(after: int, through: int) -> NewEntry:
 def started(core: Core, workflow: str, *args: Any, created_us: int | None = None) -> NewEntry:
     """The entry a workflow's run begins with."""
     data = {"kind": "started", "workflow": workflow, "version": 1, "args": list(args), "kwargs": {}}
-    return entry(core, data, created_us)
+    return entry(core, data, created_us, for_engine=True)
+
+
+def same_id(run_id: str, inside: object) -> None:
+    """What a fork, or a copy, still calls by its old id is not written over the old one's file."""
+    if inside != run_id:
+        raise InvalidInput(f"the state of run {run_id!r} says that it is of {inside!r}: save it with its own id first")
 
 
 def acceptable(value: object) -> str | None:

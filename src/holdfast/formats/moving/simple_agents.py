@@ -14,7 +14,18 @@ from holdfast.errors import DamagedFile, InvalidInput, NameTaken
 from holdfast.formats.folder import Folder
 from holdfast.formats.lossless import read_json, write_json
 from holdfast.formats.moving.gates import form_of_request, opened
-from holdfast.formats.moving.parts import File, Parts, Source, Step, Whole, acceptable, small_step, started
+from holdfast.formats.moving.parts import (
+    Careless,
+    File,
+    Parts,
+    Source,
+    Step,
+    Whole,
+    acceptable,
+    same_id,
+    small_step,
+    started,
+)
 from holdfast.formats.names import check_name
 from holdfast.formats.shapes import Shape, checked, read_checked
 from holdfast.formats.simple_agents import ENDING, WorkflowCheckpoint
@@ -41,7 +52,7 @@ class _Awaiting(Shape):
     human_request: dict[str, Any]
 
 
-class SimpleAgentsMover:
+class SimpleAgentsMover(Careless):
     """How SimpleAgents' files become runs, and runs its files."""
 
     def sources(self, path: str) -> list[Source]:
@@ -49,14 +60,16 @@ class SimpleAgentsMover:
         names = [name for name in folder.names() if name.endswith(ENDING)]
         return [Source(folder.at(name), partial(_read, folder, name)) for name in names]
 
-    def files(self, whole: Whole, folder: Folder) -> list[File]:  # noqa: ARG002 - it is all in the run
+    def files(self, whole: Whole) -> list[File]:
         state = whole.checkpoints[-1].state if whole.checkpoints else None
         shape = _shape_of(state)
         content = checked(state, shape, "the newest state of the run")
         if shape is _Awaiting and whole.answered:
             raise InvalidInput(f"run {whole.run.run_id!r} has its answer and has gone on")
         run_id = content["run_id"] if shape is WorkflowCheckpoint else whole.run.run_id
-        return [File((check_name("run_id", run_id, ENDING),), write_json(content))]
+        name = check_name("run_id", run_id, ENDING)
+        same_id(whole.run.run_id, run_id)
+        return [File((name,), write_json(content))]
 
 
 def _shape_of(value: Any) -> type[Shape]:
