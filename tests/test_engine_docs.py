@@ -59,7 +59,8 @@ def test_every_verb_of_a_handle_has_an_example_and_it_runs(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("thing", [holdfast, holdfast.App, holdfast.Handle, holdfast.Worker, holdfast.Retry, Happened,
-                                   holdfast.Run, holdfast.AsyncRun, holdfast.testing.replay], ids=lambda thing: thing.__name__)  # fmt: skip
+                                   holdfast.Run, holdfast.AsyncRun, holdfast.testing.replay],
+                         ids=lambda thing: thing.__name__)  # fmt: skip
 def test_what_else_is_public_has_an_example_and_it_runs(thing: Any, tmp_path: Path, monkeypatch: Any) -> None:
     names = {**prepared(), "Retry": holdfast.Retry, "Happened": Happened}
     if thing in (holdfast.Run, holdfast.AsyncRun):
