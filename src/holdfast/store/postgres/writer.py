@@ -83,7 +83,12 @@ class Writer:
 
     def begin(self, wanted: list[str] | tuple[str, tuple[Any, ...]], *, commits: Sequence[Commit] = ()) -> Transaction:
         """Begin a transaction and lock rows in it."""
-        return Transaction(self.link, self._names, self._time, wanted, commits=commits)
+        try:
+            return Transaction(self.link, self._names, self._time, wanted, commits=commits)
+        except psycopg.InternalError as error:
+            if error.sqlstate is None:  # the driver got answers to questions of before an interrupt: take another
+                self.link.close()
+            raise
 
     def _chains(self, commits: Sequence[Commit]) -> dict[str, quick.Chain] | None:
         """The commits as chains by run, if all of them can go the short way."""
