@@ -15,6 +15,7 @@ from holdfast import StorageBusy, StorageError, StorageFailed
 from holdfast.model.commit import Commit, Committed, NewEffect, NewEntry, NewRun
 from holdfast.store.postgres import writer
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.transaction import Transaction
 from holdfast.testing import ManualClock
 from tests.postgres.places import new_schema, shared
 from tests.postgres.proxy import Proxy
@@ -405,7 +406,7 @@ def test_a_driver_that_is_out_of_step_gets_another_connection(
 ) -> None:
     """After an interrupt it may take the answers of before for those to a new question. Nothing was written yet."""
     store.append("run", [{"kind": "n"}])
-    real = writer.Transaction
+    real = Transaction
     failed: list[int] = []
 
     def out_of_step(*args: Any, **more: Any) -> Any:
