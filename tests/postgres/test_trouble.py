@@ -7,15 +7,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 import holdfast
 from holdfast import StorageBusy, StorageError, StorageFailed
 from holdfast.model.commit import Commit, Committed, NewEffect, NewEntry, NewRun
-from holdfast.store.postgres import writer
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.transaction import Transaction
 from holdfast.testing import ManualClock
 from tests.postgres.places import new_schema, shared
 from tests.postgres.proxy import Proxy
@@ -399,23 +396,3 @@ def _check_told(store: holdfast.Store, told: dict[str, list[str]]) -> None:
     claim = store.claim("run 0", "w")
     assert claim is not None
     claim.save("after")
-
-
-def test_a_driver_that_is_out_of_step_gets_another_connection(
-    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an interrupt it may take the answers of before for those to a new question. Nothing was written yet."""
-    store.append("run", [{"kind": "n"}])
-    real = Transaction
-    failed: list[int] = []
-
-    def out_of_step(*args: Any, **more: Any) -> Any:
-        if not failed:
-            failed.append(1)
-            raise psycopg.InternalError("unexpected result status from query: PIPELINE_SYNC")
-        return real(*args, **more)
-
-    monkeypatch.setattr(writer, "Transaction", out_of_step)
-    assert store.mark_done("run", "key")
-    assert failed
-    assert len(store.effects("run")) == 1
