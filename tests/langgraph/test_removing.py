@@ -213,6 +213,20 @@ def test_a_deleted_thread_begins_anew(caller: Caller, thread: str) -> None:
         caller.delete_thread(thread)
 
 
+def test_a_single_id_is_not_taken_for_a_list_of_letters(caller: Caller) -> None:
+    caller.put(config("x"), checkpoint(), described(run_id="x"), {})
+    for call in (
+        lambda: caller.prune("xyz"),
+        lambda: caller.prune("xyz", strategy="delete"),
+        lambda: caller.delete_for_runs("xyz"),
+        lambda: caller.retain(last=1, thread_ids="xyz"),
+    ):
+        with pytest.raises(InvalidInput, match=r"\['xyz'\]"):
+            call()  # type: ignore[no-untyped-call]
+    assert caller.get_tuple(config("x")) is not None
+    caller.delete_thread("x")
+
+
 @pytest.mark.parametrize("strategy", ["", "keep_all", None])
 def test_an_unknown_strategy_is_refused(caller: Caller, thread: str, strategy: Any) -> None:
     with pytest.raises(InvalidInput, match="keep_latest"):

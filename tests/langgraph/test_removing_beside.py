@@ -110,6 +110,21 @@ def test_langgraph_says_which_channels_are_delta_channels(saver: HoldfastSaver, 
             assert ("messages" in counted) != ("messages" in one.checkpoint["channel_values"])
 
 
+def test_many_delta_channels_are_folded_like_few(saver: HoldfastSaver, thread: str) -> None:
+    """So many that LangGraph's count of them is too long to be searched for."""
+    names = [f"channel-{n:03}" for n in range(300)]
+    parent = config(thread)
+    versions: dict[str, Any] = dict.fromkeys(names, 1)
+    for step in range(3):
+        counted = described(step, counters_since_delta_snapshot=dict.fromkeys(names, (1, 1)))
+        parent = saver.put(parent, checkpoint({}, channel_versions=versions), counted, versions)
+        saver.put_writes(parent, [(name, step) for name in names], f"task-{step}")
+    before = saver.get_delta_channel_history(config=parent, channels=names)
+    assert before[names[0]]["writes"] == [("task-0", names[0], 0), ("task-1", names[0], 1)]
+    saver.prune([thread])
+    assert saver.get_delta_channel_history(config=parent, channels=names) == before
+
+
 def test_what_was_removed_is_not_kept_in_a_fold_without_need(saver: HoldfastSaver, thread: str) -> None:
     graph = chat(saver)
     for text in ("my secret", "hello"):
@@ -207,10 +222,20 @@ def test_a_copy_has_the_writes_that_count_in_the_original(caller: Caller, thread
     assert caller.get_tuple(config(f"{thread}-copy")).pending_writes == caller.get_tuple(at).pending_writes
 
 
-def test_a_copy_of_a_claimed_thread_is_not_taken_by_a_worker(saver: HoldfastSaver, thread: str) -> None:
+def test_a_copy_of_a_claimed_thread_is_never_ready_for_a_worker(
+    saver: HoldfastSaver, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saver.put(config(thread), checkpoint(), described(), {})
+    seen = []
     with saver.claim(thread):
+        commit = saver.store.port.commit
+
+        def watched(commits: Any) -> Any:
+            done = commit(commits)
+            row = saver.store.port.run(f"{thread}-copy")
+            seen.append(row.status if row else None)
+            return done
+
+        monkeypatch.setattr(saver._core.committer, "_apply", watched)
         saver.copy_thread(thread, f"{thread}-copy")
-    row = saver.store.port.run(f"{thread}-copy")
-    assert row is not None
-    assert row.status == "waiting"
+    assert seen[0] == "waiting"

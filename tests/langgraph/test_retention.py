@@ -126,11 +126,15 @@ def test_subgraphs_of_a_removed_part_of_the_history_go_with_it(caller: Caller, t
     for turn in range(5):
         caller.run(made, said(f"m{turn}"), config(thread))
     everywhere: Any = {"configurable": {"thread_id": thread}}
-    before = caller.state(made, config(thread)).values
     assert len({one.config["configurable"]["checkpoint_ns"] for one in caller.list(everywhere)}) > 5
     caller.retain(last=1, thread_ids=[thread])
     left = {one.config["configurable"]["checkpoint_ns"] for one in caller.list(everywhere)}
     assert left == {"", "remembers"}
+    nested = caller.put(config(thread, "task:1|remembers"), checkpoint(), described(), {})
+    caller.run(made, said("again"), config(thread))
+    before = caller.state(made, config(thread)).values
+    caller.retain(last=1, thread_ids=[thread])
+    assert caller.get_tuple(nested) is None, "what remembers inside a task remembers as long as the task"
     assert caller.state(made, config(thread)).values == before
     caller.run(made, said("on"), config(thread))
 

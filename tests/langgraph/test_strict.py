@@ -14,10 +14,11 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import Send
 from pydantic import BaseModel
 
 from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer, TypeRefused, ValueUnreadable
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, LimitExceeded
 from tests.langgraph.either import Caller
 from tests.langgraph.material import checkpoint, config, described
 
@@ -151,6 +152,29 @@ def test_the_allowlist_langgraph_derives_is_added_to_ours() -> None:
         assert more.serde.loads_typed(more.serde.dumps_typed(value)) == value
     with pytest.raises(TypeRefused):
         saver.serde.loads_typed(saver.serde.dumps_typed(Customer(name="x")))
+
+
+def test_what_else_a_checkpoint_has_is_checked_too(caller: Caller, thread: str) -> None:
+    with pytest.raises(TypeRefused, match="Order"):
+        caller.put(config(thread), checkpoint({}, pending_sends=[Send("node", Order(1))]), described(), {})
+    with pytest.raises(LimitExceeded, match="beside its values"):
+        caller.put(config(thread), checkpoint({}, something_new=b"x" * 17 * 2**20), described(), {})
+    assert caller.get_tuple(config(thread)) is None
+    large = checkpoint({}, something_new=b"x" * 15 * 2**20)
+    caller.put(config(thread), large, described(), {})
+    assert caller.get_tuple(config(thread)).checkpoint == large
+
+
+@pytest.mark.parametrize("wrong", [Order, "shop.Order", ["shop.Order"], [("shop", "models", "Order")], [7]])
+def test_only_types_and_their_names_can_be_allowed(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="allow"):
+        HoldfastSaver("memory:", allow=wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, Path("agent.db"), b"memory:"])
+def test_a_saver_needs_a_store_or_a_url(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="store or its URL"):
+        HoldfastSaver(wrong)
 
 
 def test_allow_and_serde_exclude_each_other() -> None:

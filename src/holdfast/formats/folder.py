@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from holdfast.errors import DamagedFile, InvalidInput, LimitExceeded, StorageFailed
 from holdfast.formats.names import is_text
 from holdfast.limits import STATE_READ_BYTES_MAX
-from holdfast.store.directory.files import Files, Identity, SystemFiles, translating
+from holdfast.store.directory.files import Files, Identity, SystemFiles, put_whole, translating
 from holdfast.store.directory.lock import DirectoryLock
 
 OWN: Final = ".holdfast"
@@ -167,28 +167,12 @@ class Folder:
 
         LimitExceeded if `read` would refuse it; not `limited` are files that are only read line by line, or by people.
         """
-        files, path, beside = self._files, self.at(*name), self.at(OWN, _NEW)
+        path, beside = self.at(*name), self.at(OWN, _NEW)
         if limited:
             _check_size(path, data)
         self.make(*name[:-1])
         with translating(f"writing {path}"):
-            try:
-                handle = files.create(beside)
-            except FileExistsError:  # of a writer that died
-                files.unlink(beside)
-                handle = files.create(beside)
-            try:
-                try:
-                    files.write(handle, data)
-                    if sync:
-                        files.sync(handle)
-                finally:
-                    files.close(handle)
-                files.rename(beside, path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    files.unlink(beside)
-                raise
+            put_whole(self._files, beside, path, data, sync=sync)
         if sync:
             self.sync(*name[:-1])
 

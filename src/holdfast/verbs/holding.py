@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from msgspec import structs
+
 from holdfast.clock import US
 from holdfast.errors import InvalidInput
 from holdfast.ids import check_id
 from holdfast.limits import CLAIMS_PER_COMMIT_MAX, LEASE_S_MAX, LEASE_S_MIN
 from holdfast.model import commit as why
-from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, Refused, Take
+from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, Outcome, Refused, Take
 from holdfast.model.rows import RunRow
 from holdfast.model.status import COMPLETED, check_status
 from holdfast.store.port import StorePort
@@ -39,18 +41,23 @@ def take_claim(
     check_id("owner", owner)
     take = Take(owner, place.core.ids.token(16), lease_us_of(lease))
     commit = Commit(run_id, place.core.ids.token(8), take=take)
-    outcome = yield commit
-    if type(outcome) is Refused and outcome.why == why.CLAIMED:
-        gone = yield from _gone(place, outcome.run)
-        if gone is None:
-            return None
-        commit = Commit(run_id, place.core.ids.token(8), Guard(gone=gone), take=take)
-        outcome = yield commit
+    outcome = yield from taken(place, commit)
     if type(outcome) is Refused and outcome.why in (why.CLAIMED, why.ENDED):
         return None
     row = committed(place, commit, outcome).run
     holder = Holder(owner, row.incarnation, row.fence, take.nonce)
     return make(Place(place.core, holder), row, float(lease))
+
+
+def taken(place: Place, commit: Commit) -> Plan[Outcome]:
+    """What became of a commit that takes a claim. A claim whose owner is known to be dead does not stand in its way."""
+    outcome: Outcome = yield commit
+    if type(outcome) is Refused and outcome.why == why.CLAIMED and outcome.run is not None:
+        gone = yield from _gone(place, outcome.run)
+        if gone is not None:
+            guard = structs.replace(commit.guard, incarnation=outcome.run.incarnation, gone=gone)
+            outcome = yield structs.replace(commit, commit_id=place.core.ids.token(8), guard=guard)
+    return outcome
 
 
 def _gone(place: Place, row: RunRow | None) -> Plan[int | None]:

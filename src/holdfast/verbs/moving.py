@@ -70,11 +70,18 @@ def copy(place: Place, run_id: str, new_run_id: str) -> Plan[RunInfo]:
     Example:
         store.copy("run-1", "run-2")
     """
+    return (yield from copied(place, run_id, new_run_id, READY))
+
+
+def copied(place: Place, run_id: str, new_run_id: str, resting: str) -> Plan[RunInfo]:
+    """Copy a run. If somebody is at work on it, the copy, on which nobody is, has the status `resting`."""
     core = place.core
-    return (yield from _made(place, run_id, new_run_id, lambda: contents(core, run_id), origin=False))
+    return (yield from _made(place, run_id, new_run_id, lambda: contents(core, run_id), origin=False, resting=resting))
 
 
-def _made(place: Place, run_id: str, new_run_id: str, read: Callable[[], Contents], *, origin: bool) -> Plan[RunInfo]:
+def _made(
+    place: Place, run_id: str, new_run_id: str, read: Callable[[], Contents], *, origin: bool, resting: str = READY
+) -> Plan[RunInfo]:
     check_id("run_id", run_id)
     check_id("new run_id", new_run_id)
     if run_id == new_run_id:
@@ -86,14 +93,14 @@ def _made(place: Place, run_id: str, new_run_id: str, read: Callable[[], Content
             True, run_id, run.incarnation, run.gc_epoch,
             pack(f"{run_id}@{parts.checkpoints[-1].checkpoint_id}") if origin else run.origin,
         )  # fmt: skip
-        commit = recreated(place, parts, new_run_id, new)
+        commit = recreated(place, parts, new_run_id, new, resting)
         outcome = yield commit
         if type(outcome) is Refused and outcome.why == why.SOURCE:
             continue  # the source was swept or replaced while it was read: read it again
         return run_info(committed(place, commit, outcome).run)
 
 
-def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit:
+def recreated(place: Place, parts: Contents, run_id: str, new: NewRun, resting: str = READY) -> Commit:
     """The commit that makes a run of these parts."""
     run = parts.run
     numbers = sorted(row.number for row in parts.checkpoints)
@@ -103,7 +110,7 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun) -> Commit
         place.core.ids.token(8),
         create=new,
         workflow=run.workflow or None,
-        status=READY if run.status in AT_WORK else run.status,
+        status=resting if run.status in AT_WORK else run.status,
         metadata=tuple(read_metadata(run.metadata).items()),
         entries=tuple(appended(row) for row in parts.entries),
         checkpoints=tuple(

@@ -22,13 +22,12 @@ from holdfast.adapters.langgraph.threads import WORKFLOW
 from holdfast.clock import US
 from holdfast.errors import ClaimLost, HoldfastError, InvalidInput, RunClaimed
 from holdfast.ids import check_id
-from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Guard, NewRun, Refused, Take
+from holdfast.model.commit import Commit, NewRun, Refused, Take
 from holdfast.model.status import WAITING
 from holdfast.runtime.owner import Owner
 from holdfast.verbs.aio import Waiter
 from holdfast.verbs.core import Core, Holder, Place
-from holdfast.verbs.holding import end_claim, lease_us_of
+from holdfast.verbs.holding import end_claim, lease_us_of, taken
 from holdfast.verbs.plans import Plan, run_plan
 from holdfast.verbs.writing import committed
 
@@ -76,19 +75,9 @@ class ThreadClaim:
             raise InvalidInput(f"the claim of thread {self.thread_id!r} is already held; make another one")
         token, place = self._core.ids.token, Place(self._core)
         take = Take((yield lambda: self._owner.name), token(16), self._lease_us)
-        guard = Guard()
-        while True:
-            commit = Commit(self.thread_id, token(8), guard, NewRun(), WORKFLOW, take=take)
-            outcome = yield commit
-            if type(outcome) is Refused and outcome.why == why.CLAIMED and outcome.run is not None:
-                row = outcome.run
-                dead = yield lambda row=row: self._core.port.is_gone(row.owner)  # type: ignore[misc]
-                if dead and guard.gone != row.fence:
-                    guard = Guard(incarnation=row.incarnation, gone=row.fence)
-                    continue
-            row = committed(place, commit, outcome).run
-            self._holder = Holder(take.owner, row.incarnation, row.fence, take.nonce)
-            return
+        commit = Commit(self.thread_id, token(8), create=NewRun(), workflow=WORKFLOW, take=take)
+        row = committed(place, commit, (yield from taken(place, commit))).run
+        self._holder = Holder(take.owner, row.incarnation, row.fence, take.nonce)
 
     def _begin(self) -> None:
         """Let what happens in this context know of the claim, and keep it alive."""

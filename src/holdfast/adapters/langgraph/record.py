@@ -1,6 +1,7 @@
 """Checkpoints as records: what is stored of a LangGraph checkpoint, and back.
 
-    record := {"langgraph": 1, "frame": bytes, "values": {channel: value, …}, "ns": namespace, "more": {key: value, …}}
+    record := {"langgraph": 1, "frame": bytes, "values": {channel: value, …},
+               "ns": namespace, "more": {key: value, …}, "delta": [channel, …]}
     frame  := deflated MessagePack of [v, ts, channel versions, versions seen, updated channels, all else]
     value  := nothing | piece (see cutting.py) | {"t": the serde's name of another format, "d": its bytes}
     writes := {"w": [task path, [idx, channel], …], idx: value, …}
@@ -13,7 +14,8 @@ one attachment for each call; if a task's writes are put again, of each number t
 interrupts, …) lie alone, as "s" number ":" task id, and the last counts.
 
 Metadata lies beside the record, where it can be searched. What of it is too long for that, or nothing a store keeps as
-it is, goes through the serde and lies in the record as "more".
+it is, goes through the serde and lies in the record as "more". "delta" names the channels whose values follow from the
+checkpoint's ancestors, if there are any.
 """
 
 from __future__ import annotations
@@ -137,17 +139,20 @@ def frame_of(serde: SerializerProtocol, checkpoint: Checkpoint) -> bytes:
     updated = checkpoint.get("updated_channels")
     frame = Frame(
         checkpoint["v"], checkpoint["ts"], checkpoint["channel_versions"], checkpoint["versions_seen"],
-        None if updated is None else list(updated), list(serde.dumps_typed(more)) if more else None,
+        None if updated is None else list(updated), list(typed(stored(serde, more))) if more else None,
     )  # fmt: skip
+    plain = ormsgpack.packb(tuple(frame))
+    if len(plain) > _FRAME_MAX:
+        raise LimitExceeded(f"a checkpoint beside its values has {len(plain)} bytes, at most {_FRAME_MAX} are allowed")
     deflate = zlib.compressobj(6, zlib.DEFLATED, -11, 3, zdict=_EXPECTED)  # small windows are made faster
-    return deflate.compress(ormsgpack.packb(tuple(frame))) + deflate.flush()
+    return deflate.compress(plain) + deflate.flush()
 
 
 def read_frame(body: bytes, place: str) -> Frame:
     """The frame that was stored."""
     inflate = zlib.decompressobj(-15, zdict=_EXPECTED)
     try:
-        return Frame(*ormsgpack.unpackb(inflate.decompress(body, _FRAME_MAX)))
+        return Frame(*ormsgpack.unpackb(inflate.decompress(body, 2 * _FRAME_MAX)))
     except (zlib.error, ValueError, TypeError) as error:
         raise DamagedData(place, f"its frame cannot be read ({error})") from error
 

@@ -10,12 +10,11 @@ from typing import NamedTuple
 from holdfast.adapters.langgraph import delta
 from holdfast.adapters.langgraph.claims import place_for
 from holdfast.adapters.langgraph.reading import PAGE_OF_ALL, find
-from holdfast.adapters.langgraph.record import FOLD, delta_channels
+from holdfast.adapters.langgraph.record import FOLD
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, thread_row
 from holdfast.adapters.langgraph.writing import attach
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.ids import check_id
-from holdfast.model.commit import Commit
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.model.status import WAITING
 from holdfast.store.port import CheckpointQuery
@@ -23,8 +22,7 @@ from holdfast.store.seal import check_run
 from holdfast.verbs import keeping, moving
 from holdfast.verbs.core import Core, Place
 from holdfast.verbs.plans import Plan
-from holdfast.verbs.shown import checkpoint_place
-from holdfast.verbs.values import metadata_dict, metadata_pairs
+from holdfast.verbs.values import metadata_pairs
 
 Choose = Callable[[list[CheckpointRow]], set[int]]
 """Says which of a thread's checkpoints, by number, are to go; they are given oldest first."""
@@ -50,16 +48,14 @@ def copy_thread(place: Place, source: str, target: str) -> Plan[None]:
     run = yield lambda: _thread(place.core, check_id("source_thread_id", source))
     if run is None:
         raise NotFound(f"there is no thread {source!r} to copy")
-    yield from moving.copy(place, source, target)
-    if run.status != WAITING:  # a copy of one that is held would be taken by a worker
-        yield Commit(target, place.core.ids.token(8), status=WAITING)
+    yield from moving.copied(place, source, target, WAITING)  # if it were ready, a worker might take it
 
 
 def prune(place: Place, thread_ids: Iterable[str], strategy: str) -> Plan[None]:
     """Keep only the newest checkpoint of each namespace, or none at all."""
     if strategy not in ("keep_latest", "delete"):
         raise InvalidInput(f'strategy must be "keep_latest" or "delete", not {strategy!r}')
-    for thread_id in [check_id("thread_id", str(thread_id)) for thread_id in thread_ids]:
+    for thread_id in listed("thread_ids", thread_ids):
         if strategy == "delete":
             yield from delete_thread(place, thread_id)
         else:
@@ -69,13 +65,20 @@ def prune(place: Place, thread_ids: Iterable[str], strategy: str) -> Plan[None]:
 def delete_for_runs(place: Place, run_ids: Iterable[str]) -> Plan[None]:
     """Remove the checkpoints that these runs of the graph made, in whatever thread."""
     chosen: dict[str, set[tuple[int, str]]] = defaultdict(set)
-    for run_id in run_ids:
-        found = yield lambda run_id=run_id: _made_by(place.core, str(run_id))  # type: ignore[misc]
+    for run_id in listed("run_ids", run_ids):
+        found = yield lambda run_id=run_id: _made_by(place.core, run_id)  # type: ignore[misc]
         for thread_id, *which in found:
             chosen[thread_id].add(tuple(which))
     for thread_id, which in chosen.items():
         choose = _named(which)
         yield from remove(place_for(place.core, thread_id), thread_id, choose)
+
+
+def listed(what: str, ids: Iterable[str]) -> list[str]:
+    """Ids given as a list. A single text would be taken for a list of its letters."""
+    if isinstance(ids, str):
+        raise InvalidInput(f"{what} is a list of ids; write [{ids!r}]")
+    return [check_id(what, str(name)) for name in ids]
 
 
 def _named(which: set[tuple[int, str]]) -> Choose:
@@ -161,11 +164,10 @@ def _left_alone(rows: list[CheckpointRow], gone: set[int]) -> list[CheckpointRow
 
 def _fold(core: Core, run: RunRow, row: CheckpointRow) -> object:
     """What the checkpoint's delta channels owe to its ancestors; None if nothing, or if that is attached already."""
-    place = checkpoint_place(run.run_id, row)
     found = find(core, Spot(run.run_id, row.lane, row.lane, row.checkpoint_id))
     if found is None:
         return None  # it went meanwhile, which the removal itself will notice
-    channels = delta_channels(metadata_dict(row.metadata, place), found.record["values"])
+    channels = found.record.get("delta")
     if FOLD in found.attached or not channels:
         return None
     spot = Spot(run.run_id, row.lane, row.lane, row.checkpoint_id)

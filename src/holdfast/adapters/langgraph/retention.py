@@ -9,11 +9,10 @@ from typing import Final
 import msgspec
 
 from holdfast.adapters.langgraph.claims import place_for
-from holdfast.adapters.langgraph.removing import Choose, all_but_newest, remove
+from holdfast.adapters.langgraph.removing import Choose, all_but_newest, listed, remove
 from holdfast.adapters.langgraph.threads import WORKFLOW, thread_row
 from holdfast.clock import US
 from holdfast.errors import DamagedData, InvalidInput, RunClaimed
-from holdfast.ids import check_id
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.port import RunQuery
 from holdfast.store.seal import check_run
@@ -59,7 +58,7 @@ def retain(
     looked = checkpoints = threads = freed = 0
     skipped: list[str] = []
     families: set[int] = set()
-    named = None if thread_ids is None else [check_id("thread_id", str(name)) for name in thread_ids]
+    named = None if thread_ids is None else listed("thread_ids", thread_ids)
     rule = _rule(last, None if young_us is None else now_us - young_us)
     before: int | None = None
     while True:
@@ -129,11 +128,11 @@ def _finished_tasks(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
 
     Every call of a subgraph has a namespace of its own, named by its task. The graph's own checkpoints say how far its
     history is kept: what a task did before the first of them is of no use to anybody. A subgraph that remembers from
-    call to call has a namespace without a task, and stays.
+    call to call has a namespace that names no task, and stays.
     """
     first = min((row.number for row in rows if not row.lane and row.number not in gone), default=0)
     newest = {row.lane: row.number for row in rows}
-    finished = {lane for lane, number in newest.items() if ":" in lane.rpartition("|")[2] and number < first}
+    finished = {lane for lane, number in newest.items() if ":" in lane and number < first}
     return {row.number for row in rows if row.lane in finished}
 
 

@@ -51,6 +51,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     ) -> None:
         if serde is not None and allow:
             raise InvalidInput("allow= belongs to the saver's own serde; tell a serde of yours what it may read")
+        if not isinstance(store, (Store, str)):
+            raise InvalidInput(f"HoldfastSaver needs a store or its URL, not {type(store).__name__}")
         super().__init__(serde=serde or StrictSerializer(allow))
         self._owned = isinstance(store, str)
         self.store = open_store(store) if isinstance(store, str) else store

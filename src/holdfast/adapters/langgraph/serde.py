@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Send
 
 from holdfast.adapters.langgraph.errors import TypeRefused, ValueUnreadable
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidInput
 
 Allowed = type | tuple[str, str]
 
@@ -37,7 +37,7 @@ class StrictSerializer(JsonPlusSerializer):
     """
 
     def __init__(self, allow: Iterable[Allowed | tuple[str, ...]] = ()) -> None:
-        super().__init__(allowed_msgpack_modules=tuple(allow))
+        super().__init__(allowed_msgpack_modules=_checked(allow))
         self._custom_unpack_ext_hook = True
         self._classes: dict[tuple[str, ...], Callable[..., Any]] = {}
 
@@ -159,6 +159,19 @@ class StrictSerializer(JsonPlusSerializer):
             return make(*(value.get("args") or ()), **(value.get("kwargs") or {}))
         except Exception as error:
             raise ValueUnreadable(f"a stored {'.'.join(name)} cannot be made anew: {error}") from error
+
+
+def _checked(allow: Iterable[Allowed | tuple[str, ...]]) -> tuple[Allowed | tuple[str, ...], ...]:
+    """What may be allowed: classes, and names of classes with their modules."""
+    if isinstance(allow, (str, type)):
+        raise InvalidInput(f"allow is a list of types; write allow=[{getattr(allow, '__name__', repr(allow))}]")
+    allowed = tuple(allow)
+    for one in allowed:
+        if not isinstance(one, type) and not (
+            isinstance(one, tuple) and len(one) == 2 and all(isinstance(part, str) for part in one)
+        ):
+            raise InvalidInput(f"allow takes classes, or names as ('shop.models', 'Order'), not {one!r}")
+    return allowed
 
 
 def _name(code: int, inside: list[Any]) -> tuple[str, ...]:

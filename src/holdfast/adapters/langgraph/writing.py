@@ -66,7 +66,6 @@ def put(
 
     record, described = (yield make) if heavy else make()
     core, step = place.core, metadata.get("step")
-    needs_parent = bool(delta_channels(metadata, record["values"]))
     while True:
         known = place.known(spot.thread_id)
         memo, hashes = (known.memos.get(spot.lane), known.hashes) if known else (None, frozenset())
@@ -78,7 +77,7 @@ def put(
         new = NewCheckpoint(
             checkpoint_id, encoded.root, spot.lane, spot.checkpoint_id or "",
             step + 1 if type(step) is int and -1 <= step < STEP_MAX else None, metadata=described, replace=True,
-            needs_parent=needs_parent,
+            needs_parent="delta" in record,
         )  # fmt: skip
         commit = Commit(
             spot.thread_id, core.ids.token(8), place.guard(known if encoded.linked else None), creation(place),
@@ -113,6 +112,8 @@ def _record(
         record["ns"] = spot.namespace
     if more:
         record["more"] = more
+    if delta := delta_channels(metadata, values):
+        record["delta"] = delta
     return record, described
 
 

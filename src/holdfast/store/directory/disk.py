@@ -10,7 +10,7 @@ import contextlib
 import os
 
 from holdfast.errors import StorageFailed
-from holdfast.store.directory.files import Files
+from holdfast.store.directory.files import Files, put_whole
 from holdfast.store.directory.names import FAMILIES, UNFINISHED
 
 
@@ -29,24 +29,7 @@ class Disk:
 
     def put(self, path: str, data: bytes) -> None:
         """A whole file under this name, in place of what has it. If it fails, nothing has changed."""
-        files = self.files
-        beside = os.path.join(self._unfinished, "new")
-        try:
-            handle = files.create(beside)
-        except FileExistsError:  # of a writer that died
-            files.unlink(beside)
-            handle = files.create(beside)
-        try:
-            try:
-                files.write(handle, data)
-                files.sync(handle)
-            finally:
-                files.close(handle)
-            files.rename(beside, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                files.unlink(beside)
-            raise
+        put_whole(self.files, os.path.join(self._unfinished, "new"), path, data)
 
     def append(self, path: str, size: int, data: bytes) -> None:
         """Add to a file of `size` bytes. An OSError means that nothing was added, Unclear that it is not known."""

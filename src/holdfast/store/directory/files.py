@@ -218,3 +218,27 @@ def translating(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise translated(error, doing) from error
+
+
+def put_whole(files: Files, beside: str, path: str, data: bytes, *, sync: bool = True) -> None:
+    """A whole file under this name, in place of what has it, by way of one `beside`. If it fails, nothing has changed.
+
+    The directory is not synced.
+    """
+    try:
+        handle = files.create(beside)
+    except FileExistsError:  # of a writer that died
+        files.unlink(beside)
+        handle = files.create(beside)
+    try:
+        try:
+            files.write(handle, data)
+            if sync:
+                files.sync(handle)
+        finally:
+            files.close(handle)
+        files.rename(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.unlink(beside)
+        raise

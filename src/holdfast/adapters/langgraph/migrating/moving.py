@@ -32,6 +32,8 @@ from holdfast.runtime.owner import Owner
 from holdfast.state.encoder import Memo, encode
 from holdfast.store.port import Select
 from holdfast.verbs.core import Core, Holder, Place
+from holdfast.verbs.holding import taken
+from holdfast.verbs.plans import run_plan
 from holdfast.verbs.values import metadata_pairs
 from holdfast.verbs.writing import committed
 
@@ -106,23 +108,19 @@ class Mover:
         """
         assert self._run is not None
         assert self._mark is not None
-        until = time.monotonic() + LEASE_S + 1
+        until, place = time.monotonic() + LEASE_S + 1, Place(self._core)
         guard = Guard(incarnation=self._run.incarnation)
         while not self._dry_run:
             take = Take(self._owner.name, self._core.ids.token(16), int(LEASE_S * US))
             commit = Commit(
                 self._thread.thread_id, self._core.ids.token(8), guard, workflow=WORKFLOW, status=WAITING, take=take
             )
-            outcome = self._core.committer.commit(commit)
-            if type(outcome) is Refused and outcome.why == why.CLAIMED and outcome.run is not None:
-                held = outcome.run
-                if guard.gone != held.fence and self._core.port.is_gone(held.owner):
-                    guard = Guard(incarnation=held.incarnation, gone=held.fence)
-                    continue
-                if not self._mark.source and time.monotonic() < until:
-                    time.sleep(_PAUSE_S)
-                    continue
-            self._held(committed(Place(self._core), commit, outcome), take)
+            outcome = run_plan(place, taken(place, commit))
+            is_held = type(outcome) is Refused and outcome.why == why.CLAIMED
+            if is_held and not self._mark.source and time.monotonic() < until:
+                time.sleep(_PAUSE_S)
+                continue
+            self._held(committed(place, commit, outcome), take)
             if not self._mark.fits(self._run):
                 raise Again  # somebody went on with it just now
             break
@@ -162,6 +160,8 @@ class Mover:
         described, more = split_metadata(self._serde, metadata)
         if more:
             record["more"] = more
+        if delta := stored.needs_ancestors(metadata, parts):
+            record["delta"] = delta
         encoded = encode(record, self._memos.get(lane), self._hashes, FINE)
         step = metadata.get("step")
         new = NewCheckpoint(

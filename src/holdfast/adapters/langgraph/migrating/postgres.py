@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 
 from holdfast.adapters.langgraph.migrating.parts import Inline
 from holdfast.adapters.langgraph.migrating.source import (
+    PAGE,
     Row,
     Source,
     SourceFailed,
@@ -36,7 +37,6 @@ _COLUMNS: Final = {
         "thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "blob",
     },
 }  # fmt: skip
-_PAGE: Final = 500
 _AT_ONCE: Final = 32
 _NAMESPACES: Final = 8
 """Of so many namespaces the last values are kept in mind."""
@@ -141,7 +141,7 @@ class PostgresSource(Source):
             return int(self._all(_COUNT, names, names)[0][0])
 
     def threads(self, thread_ids: Sequence[str] | None) -> Iterator[Thread]:
-        for page in self._pages(thread_ids):
+        for page in self.pages(thread_ids):
             with self.snapshot():
                 tables = [
                     {row[0]: row[1:] for row in self._all(sql, page)} for sql in (_SIZES, _BLOB_SIZES, _WRITE_SIZES)
@@ -152,18 +152,8 @@ class PostgresSource(Source):
                     marks = " ".join(str(mark) for part in parts for mark in part)
                     yield Thread(thread_id, parts[0][0], sum(int(part[2]) for part in parts), marks)
 
-    def _pages(self, thread_ids: Sequence[str] | None) -> Iterator[list[str]]:
-        if thread_ids is not None:
-            yield from (list(thread_ids[at : at + _PAGE]) for at in range(0, len(thread_ids), _PAGE))
-            return
-        last = ""
-        while True:
-            with self.snapshot():
-                page = [row[0] for row in self._all(_PAGE_IDS, last, _PAGE)]
-            if not page:
-                return
-            yield page
-            last = page[-1]
+    def _ids_after(self, last: str) -> list[str]:
+        return [row[0] for row in self._all(_PAGE_IDS, last, PAGE)]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

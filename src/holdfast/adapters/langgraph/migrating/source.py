@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -19,6 +19,9 @@ from holdfast.errors import InvalidInput
 
 Typed = tuple[str, bytes]
 """A value as LangGraph's serde made it: format and bytes."""
+
+PAGE: Final = 500
+"""So many threads are looked at together."""
 
 
 class Unreadable(Exception):
@@ -113,6 +116,24 @@ class Source(ABC):
     @abstractmethod
     def threads(self, thread_ids: Sequence[str] | None) -> Iterator[Thread]:
         """These threads, or all, as far as they have checkpoints."""
+
+    def pages(self, thread_ids: Sequence[str] | None) -> Iterator[list[str]]:
+        """The ids of these threads, or of all, some at a time."""
+        if thread_ids is not None:
+            yield from (list(thread_ids[at : at + PAGE]) for at in range(0, len(thread_ids), PAGE))
+            return
+        last = ""
+        while True:
+            with self.snapshot():
+                page = self._ids_after(last)
+            if not page:
+                return
+            yield page
+            last = page[-1]
+
+    @abstractmethod
+    def _ids_after(self, last: str) -> list[str]:
+        """The next ids of threads, up to PAGE, in order."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:

@@ -29,6 +29,7 @@ import apsw
 
 from holdfast.adapters.langgraph.migrating.parts import Whole
 from holdfast.adapters.langgraph.migrating.source import (
+    PAGE,
     Row,
     Source,
     SourceChanged,
@@ -45,7 +46,6 @@ _COLUMNS: Final = {
     },
     "writes": {"thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "value"},
 }  # fmt: skip
-_PAGE: Final = 500
 _BUSY_MS: Final = 20_000
 _WAL_MARK_AT: Final = 18
 _URI: Final = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -173,7 +173,7 @@ class SqliteSource(Source):
             return int(found[0][0])
 
     def threads(self, thread_ids: Sequence[str] | None) -> Iterator[Thread]:
-        for page in self._pages(thread_ids):
+        for page in self.pages(thread_ids):
             names = json.dumps(page)
             with self.snapshot():
                 writes = {row[0]: row[1:] for row in self._all(_WRITE_SIZES, names)}
@@ -183,18 +183,8 @@ class SqliteSource(Source):
                 marks = (count, newest, row, size, *written[:3])
                 yield Thread(thread_id, count, size + beside + sum(written[2:]), " ".join(map(str, marks)))
 
-    def _pages(self, thread_ids: Sequence[str] | None) -> Iterator[list[str]]:
-        if thread_ids is not None:
-            yield from (list(thread_ids[at : at + _PAGE]) for at in range(0, len(thread_ids), _PAGE))
-            return
-        last = ""
-        while True:
-            with self.snapshot():
-                page = [row[0] for row in self._all(_PAGE_IDS, last, _PAGE)]
-            if not page:
-                return
-            yield page
-            last = page[-1]
+    def _ids_after(self, last: str) -> list[str]:
+        return [row[0] for row in self._all(_PAGE_IDS, last, PAGE)]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
