@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.engine.effects import DidNotHappen, Happened
     from holdfast.engine.forms import Form, field
     from holdfast.engine.retry import Retry
+    from holdfast.graphs.definition import Graph
     from holdfast.model.gates import GateInfo
     from holdfast.model.plans import EffectPlan, RollbackPlan
     from holdfast.runtime.app import App
@@ -60,6 +61,7 @@ _LATE: Final = {
     "EffectPlan": "holdfast.model.plans",
     "Form": "holdfast.engine.forms",
     "GateInfo": "holdfast.model.gates",
+    "Graph": "holdfast.graphs.definition",
     "Handle": "holdfast.runtime.handle",
     "Happened": "holdfast.engine.effects",
     "Retry": "holdfast.engine.retry",
@@ -97,6 +99,7 @@ __all__ = [  # noqa: PLE0604 - the errors list themselves
     "Entry",
     "Form",
     "GateInfo",
+    "Graph",
     "Handle",
     "Happened",
     "Keep",

@@ -18,6 +18,7 @@ from holdfast.opening import open as open_store
 from holdfast.runtime import branching, outside, rollback
 from holdfast.runtime.blocking import BlockingDriver
 from holdfast.runtime.core import LEASE_S, AppCore
+from holdfast.runtime.declaring import Declaring
 from holdfast.runtime.handle import Handle
 from holdfast.runtime.moving import Moved
 from holdfast.runtime.registry import Upgrade, Workflow
@@ -36,7 +37,7 @@ Effects = Literal["reuse", "perform", "ask"]
 _log: Final = logging.getLogger("holdfast")
 
 
-class App:
+class App(Declaring):
     """Workflows on a store. `App("sqlite:runs.db")`, or an open store.
 
     Blocking; `app.aio` has the same verbs to await. `start` and `answer` move the run on in the calling process until
@@ -349,11 +350,11 @@ def started(
     """Create the run, or find it; and hold it if it is to be moved on here."""
     known = None if isinstance(workflow, str) and app.known(workflow) is None else app.registry.find(workflow)
     name, version = (known.name, known.version) if known is not None else (workflow, 1)
-    if known is not None:
-        known.check_input(args, kwargs)
     here = here and known is not None
     run_id = run_id if run_id is not None else new_run_id(app, name)
     start = Start(run_id, name, version, args, kwargs, metadata)
+    if known is not None:
+        start = known.prepared(start)
     row, claimed = yield from create(app, start, take=here)
     if claimed is None and here and (row.status == READY or row.status in AT_WORK):  # perhaps of a dead process
         claimed = yield from claim(app, run_id)
