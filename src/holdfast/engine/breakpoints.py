@@ -17,9 +17,9 @@ def breakpoint_here(exe: Execution, scope: Scope, message: str) -> Plan[None]:
     if not scope.main:
         raise InvalidInput("a breakpoint belongs to the run's own line of work, not into a branch of gather")
     with scope.call("breakpoint", None, ("breakpoint",)) as (call, entries):
+        yield from exe.attend(scope, call, keyed=False)  # also when it is passed: perhaps it was cancelled here
         if entries:
             return
-        yield from exe.attend(scope, call, keyed=False)
         entry = scope.entry("breakpoint", call, keyed=False, message=message)
         error = exe.suspended(scope)
         exe.releasing = exe.alarm = True

@@ -25,6 +25,9 @@ class _Unknown:
     def __repr__(self) -> str:
         return "UNKNOWN"
 
+    def __deepcopy__(self, memo: object) -> _Unknown:  # there is only one
+        return self
+
 
 UNKNOWN: Final = _Unknown()
 """A value that nobody has computed, in a dry run."""

@@ -4,8 +4,8 @@ A graph has stages and edges. The run begins at `start`, does what the stage say
 so on until it comes to a stage of the type `end`. The state is one dict: the graph's variables, `input`, `goal`, what
 stages have put under their `output_key`, and under `stage.<id>` what became of each.
 
-Every text below `with`, `prompt`, `show`, `values`, `result` and so on may name parts of the state: alone,
-`"{{ input.order }}"` is the value itself, inside other text it is the value as text. Nothing is ever computed in such a text.
+Every text below `with`, `prompt`, `show`, `values`, `result` and so on may name parts of the state. Alone,
+`"{{ input.order }}"` is the value itself; inside other text it is the value as text. Nothing is ever computed there.
 """
 
 from __future__ import annotations

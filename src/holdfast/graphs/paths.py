@@ -17,6 +17,9 @@ class _Missing:
     def __repr__(self) -> str:
         return "MISSING"
 
+    def __deepcopy__(self, memo: object) -> _Missing:  # there is only one
+        return self
+
 
 MISSING: Final = _Missing()
 """There is nothing at the path."""
@@ -56,11 +59,13 @@ def _find(value: Any, parts: list[str]) -> Any:
 
 
 def put(state: dict[str, Any], path: str, value: Any) -> None:
-    """Put a value at a path of dicts, which are made where they are not there."""
+    """Put a value at a path of dicts, which are made where they are not there.
+
+    The dicts on the way are copied: the same one may lie elsewhere in the state, which is not to change with it.
+    """
     *way, last = parts_of(path)
     for part in way:
         inner = state.get(part)
-        if not isinstance(inner, dict):
-            inner = state[part] = {}
-        state = inner
+        state[part] = dict(inner) if isinstance(inner, dict) else {}
+        state = state[part]
     state[last] = value

@@ -29,12 +29,17 @@ def json_schema() -> dict[str, Any]:
     graph = parts["Graph"]
     for part in parts.values():
         part["description"] = _first(part.get("description", ""))
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **graph,
-        "title": "Holdfast declared workflow",
-        "$defs": parts,
-    }
+    found: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                **graph,
+                "title": "Holdfast declared workflow",
+                "$defs": parts,
+            }
+        )
+    )
+    return found
 
 
 def _one_of(names: list[str]) -> dict[str, Any]:
