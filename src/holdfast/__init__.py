@@ -145,16 +145,18 @@ _PARTS: Final = ("clock", "errors", "ids", "limits", "model", "opening", "state"
 """Modules that can be used after `import holdfast` alone."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__ and name not in _PARTS:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    with forking.loading:
-        from importlib import import_module
+if not TYPE_CHECKING:  # to a type checker, a name that is not there is a mistake
 
-        if name in _PARTS:
-            return import_module(f"holdfast.{name}")
-        value = globals()[name] = getattr(import_module(_LATE.get(name, "holdfast.errors")), name)
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in __all__ and name not in _PARTS:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        with forking.loading:
+            from importlib import import_module
+
+            if name in _PARTS:
+                return import_module(f"holdfast.{name}")
+            value = globals()[name] = getattr(import_module(_LATE.get(name, "holdfast.errors")), name)
+        return value
 
 
 def __dir__() -> list[str]:
