@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 run_argument = click.argument("run", metavar="RUN")
 by_option = click.option("--by", metavar="NAME", help="Who does it; else the user of this process.")
+leave_option = click.option("--leave", is_flag=True, help="Only record it, and leave the rest to a worker.")
 
 
 def act(session: Session, named: str, does: Callable[[App, str], Any], **more: Any) -> int:

@@ -142,6 +142,11 @@ class Progress:
             self._bar.advance(self._task, by)
 
 
+def lines_of(text: str) -> list[str]:
+    """Text as lines, none of which can move the cursor or change colours."""
+    return [one_line(line.expandtabs()) for line in text.splitlines()]
+
+
 def one_line(text: str) -> str:
     """Text as one line that cannot move the cursor or change colours."""
     return "".join(char if char.isprintable() else " " if char in "\n\t" else "�" for char in text)
