@@ -56,6 +56,7 @@ class RunQuery(NamedTuple):
     limit: int = 50
     prefix: str = ""
     """How their ids begin, compared byte by byte."""
+    family: int | None = None
 
 
 class CheckpointQuery(NamedTuple):

@@ -243,6 +243,9 @@ def _runs_page(sql: Statements, query: RunQuery) -> tuple[bytes, list[Any]]:
     if query.workflow is not None:
         parts.append(sql["runs_page_workflow"])
         bindings.append(query.workflow)
+    if query.family is not None:
+        parts.append(sql["runs_page_family"])
+        bindings.append(query.family)
     parts.append(sql[f"{page}_end"])
     return b" ".join(parts), [*bindings, query.limit]
 

@@ -61,6 +61,9 @@ AND r.status IN (SELECT value FROM json_each(?))
 -- name: runs_page_workflow
 AND r.workflow = ?
 
+-- name: runs_page_family
+AND r.family = ?
+
 -- name: runs_page_end
 ORDER BY r.run DESC LIMIT ?;
 

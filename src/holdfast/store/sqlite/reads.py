@@ -233,6 +233,9 @@ def _runs_page(query: RunQuery) -> tuple[str, list[Binding]]:
     if query.workflow is not None:
         parts.append(sql["runs_page_workflow"])
         bindings.append(query.workflow)
+    if query.family is not None:
+        parts.append(sql["runs_page_family"])
+        bindings.append(query.family)
     parts.append(sql[f"{page}_end"])
     return " ".join(parts), [*bindings, query.limit]
 

@@ -92,6 +92,18 @@ class PrefixesContract(ContractBase):
         assert [row.run_id for row in self.store.port.runs(RunQuery(prefix="or"))] == ["order-1"]
         assert len(self.store.port.runs(RunQuery())) == 2
 
+    def test_the_port_lists_the_runs_of_a_family(self) -> None:
+        self.saved("a", "other", "b")
+        self.store.fork("a", "a2")
+        self.store.fork("a2", "a3")
+        self.store.save("a2", 2, status="failed")
+        port = self.store.port
+        run = port.run("a")
+        assert run is not None
+        assert [row.run_id for row in port.runs(RunQuery(family=run.family))] == ["a3", "a2", "a"]
+        assert [row.run_id for row in port.runs(RunQuery(family=run.family, limit=1, before=run.run + 1))] == ["a"]
+        assert [row.run_id for row in port.runs(RunQuery(("failed",), family=run.family, prefix="a"))] == ["a2"]
+
     def test_a_prefix_that_no_id_can_have_is_refused(self) -> None:
         self.saved("a")
         wrong: list[Any] = ["\x00", "a\n", "\ud800", "x" * 513, 1, b"a"]
