@@ -97,9 +97,7 @@ def test_who_goes_away_leaves_the_question_open_and_is_told_how_to_go_on(
         terminal.expect("Approve")
         terminal.send("y\n")
         terminal.expect("Note: ")
-        terminal.send("k")
-        terminal.expect("k")  # now it listens; a key sent while it is not yet listening is heard with the next one
-        terminal.send("\x7f" + keys)
+        terminal.send(keys)
         terminal.expect("The question is still open: holdfast answer r --gate")
         assert terminal.wait() == code
     assert [gate.state for gate in app.gates("r", state=None)] == ["open"]

@@ -6,7 +6,6 @@ is sent before the whole answer fits. Ctrl-C or Ctrl-D leaves the gate open.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -191,14 +190,10 @@ def _several(label: str) -> str:
 
 
 def read_line(label: str) -> str:
-    """One line from the terminal. Raises click.Abort at its end."""
-    if sys.stdout.isatty():
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 - gives input() its arrow keys
-        try:
-            return input(label)
-        except EOFError:
-            raise click.Abort from None
+    """One line from the terminal. Raises click.Abort at its end.
+
+    Not by readline, which does not hear a Ctrl-C that comes while it is getting ready.
+    """
     sys.stderr.write(label)
     sys.stderr.flush()
     line = sys.stdin.readline()
