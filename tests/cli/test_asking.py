@@ -74,8 +74,8 @@ def test_each_kind_of_field_is_asked_for_and_what_does_not_fit_is_asked_again(as
         assert terminal.wait() == 0, terminal.text
     assert app.handle("r").result(timeout=5) == {
         "approve": True, "count": 3, "price": 12.5, "colour": "green", "sizes": ["small", "huge"],
-        "tags": ["a, b", "c"], "numbers": [1, 2], "day": dt.date(2026, 3, 31), "note": "first\n\nsecond", "extra": {"a": 1},
-        "who": "ana", "why": None,
+        "tags": ["a, b", "c"], "numbers": [1, 2], "day": dt.date(2026, 3, 31), "note": "first\n\nsecond",
+        "extra": {"a": 1}, "who": "ana", "why": None,
     }  # fmt: skip
 
 
