@@ -15,12 +15,12 @@ import pytest
 
 import holdfast
 from holdfast import DamagedData, InvalidInput, Keep, StorageBusy, StorageFailed, UnsupportedFormat
-from holdfast.store.port import CheckpointQuery
+from holdfast.store.port import CheckpointQuery, RunQuery
 from holdfast.store.sql.finding import all_parts
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite import connection as connections
 from holdfast.store.sqlite import reads
-from holdfast.store.sqlite.reads import found_of_run
+from holdfast.store.sqlite.reads import _runs_page, found_of_run
 from holdfast.store.sqlite.store import SqliteStore
 
 
@@ -257,6 +257,7 @@ EXPECTED_SCANS = {
 EXPECTED_SORTS = {
     *ALL_RUNS, "found_of_workflow",
     "runs_page_statuses",  # one page of several statuses
+    "runs_page_of_prefix", "runs_page_of_prefix_end",  # ids that begin so are few
     "gates_of_run", "gates_of_state", "gates_all", "timers", "runs_held_after",  # few rows each
     "usage_runs",
 }  # fmt: skip
@@ -265,7 +266,8 @@ EXPECTED_SORTS = {
 def parts_around(name: str) -> list[str]:
     """A statement, or the parts one is put together of to use this part of it."""
     if name.startswith("runs_page"):
-        page = "runs_page_of_tag" if name.startswith("runs_page_of_tag") else "runs_page"
+        leads = ("runs_page_of_tag", "runs_page_of_prefix")
+        page = next((lead for lead in leads if name.startswith(lead)), "runs_page")
         return [page, name, f"{page}_end"]
     if name == "found_of_workflow":
         return [name, "found_end"]
@@ -284,7 +286,7 @@ def test_every_statement_finds_its_rows_by_an_index(url: str) -> None:
             scans = [
                 row[3]
                 for row in plan
-                if re.match(r"SCAN (?!json_each|CONSTANT)", str(row[3])) and "INDEX" not in row[3]
+                if re.match(r"SCAN (?!json_each|CONSTANT|p$)", str(row[3])) and "INDEX" not in row[3]
             ]
             assert not scans or name in EXPECTED_SCANS, (name, scans)
             sorts = [row[3] for row in plan if "TEMP B-TREE" in str(row[3])]
@@ -339,6 +341,16 @@ def test_a_search_of_one_run_reads_the_range_of_its_keys_and_nothing_else(url: s
             assert plan == ["SEARCH c USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"], plan
         statement = statements()["checkpoint_by_id"]
         assert "USING INDEX checkpoints_by_id" in plan_of(port_of(store), statement, [7, "", "c"])[0]
+
+
+def test_runs_are_found_by_the_beginning_of_their_ids_through_the_index_of_ids(url: str) -> None:
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        tags = (("k", b"\x01"),)
+        for query in (RunQuery(prefix="r"), RunQuery(("ready",), "w", tags, 5, prefix="r")):
+            plan = plan_of(port_of(store), *_runs_page(query))
+            assert "SEARCH runs USING COVERING INDEX sqlite_autoindex_runs_1 (run_id>? AND run_id<?)" in plan, plan
+            assert "SEARCH r USING INTEGER PRIMARY KEY (rowid=?)" in plan, plan
 
 
 def test_a_search_of_a_workflow_reads_its_runs_only(url: str) -> None:

@@ -311,7 +311,9 @@ def read_everything(store: holdfast.Store) -> None:
     port.roots(row.family)
     tags = (tag("t1", b"\x01"), tag("t2", b"\x02"))
     for query in (RunQuery(), RunQuery(("ready",)), RunQuery(("ready", "waiting")), RunQuery(workflow="w1"),
-                  RunQuery(tags=tags), RunQuery(("ready",), "w1", tags, 5)):  # fmt: skip
+                  RunQuery(tags=tags), RunQuery(("ready",), "w1", tags, 5), RunQuery(prefix="fill 1000"),
+                  RunQuery(family=100_001),
+                  RunQuery(("ready",), "w1", tags, 5, prefix="fill 1000")):  # fmt: skip
         port.runs(query)
 
 

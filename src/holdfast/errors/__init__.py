@@ -3,6 +3,7 @@
     HoldfastError
     ├── InvalidInput          the call is wrong; nothing was written, the same call will fail again
     │   ├── InvalidId         an id is empty, too long, not text, or has control characters
+    │   ├── AmbiguousId       the beginning of an id that several runs share
     │   ├── InvalidCursor     a position or list cursor cannot be read
     │   ├── Unstorable        a value cannot be stored as it is; `path` names the offending part
     │   ├── LimitExceeded     a value or list is larger than limits.py allows
@@ -93,6 +94,7 @@ from holdfast.errors.runs import (
 )
 from holdfast.errors.stored import (
     AlreadyAnswered,
+    AmbiguousId,
     AttachmentConflict,
     BlockingCall,
     CheckpointConflict,
@@ -127,6 +129,7 @@ from holdfast.errors.stored import (
 
 __all__ = [
     "AlreadyAnswered",
+    "AmbiguousId",
     "AttachmentConflict",
     "BlockingCall",
     "Cancelled",

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 __all__ = [
     "AlreadyAnswered",
+    "AmbiguousId",
     "AttachmentConflict",
     "BlockingCall",
     "CheckpointConflict",
@@ -53,6 +54,16 @@ class InvalidId(InvalidInput):
     """An id is not text of 1 to 512 bytes without control characters."""
 
 
+class AmbiguousId(InvalidInput):
+    """The beginning of an id that several runs share. `candidates` are the newest of them."""
+
+    def __init__(self, text: str, candidates: tuple[str, ...], *, more: bool) -> None:
+        listed = ", ".join(map(repr, candidates)) + (" and more" if more else "")
+        super().__init__(f"{text!r} is the beginning of several ids; write more of it: {listed}")
+        self.text = text
+        self.candidates = candidates
+
+
 class InvalidCursor(InvalidInput):
     """A position (`41` or `"journal.41"`) or a list cursor cannot be read."""
 
@@ -80,9 +91,11 @@ class NotFound(HoldfastError, LookupError):
 class RunNotFound(NotFound):
     """There is no run with this id."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"there is no run {run_id!r} in this store; store.runs() lists what is there")
+    def __init__(self, run_id: str, near: tuple[str, ...] = ()) -> None:
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "store.runs() lists what is there"
+        super().__init__(f"there is no run {run_id!r} in this store; {hint}")
         self.run_id = run_id
+        self.near = near
 
 
 class CheckpointNotFound(NotFound):

@@ -109,7 +109,7 @@ class Declaring:
             self.graph(graph)
         found, claimed = self._core.blocking.run(migrating.migrated(self._core, run_id, by, here=here))
         if claimed is not None:
-            from holdfast.runtime.app import advanced
+            from holdfast.runtime.advancing import advanced
 
             self._core.blocking.run(advanced(self._core, claimed))
         return found

@@ -340,6 +340,8 @@ def _all(limit: int) -> int | None:
 
 
 def _matches(row: RunRow, query: RunQuery) -> bool:
+    if not row.run_id.startswith(query.prefix) or query.family not in (None, row.family):
+        return False
     if query.statuses and row.status not in query.statuses:
         return False
     if query.workflow is not None and row.workflow != query.workflow:

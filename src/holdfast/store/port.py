@@ -54,6 +54,9 @@ class RunQuery(NamedTuple):
     tags: tuple[tuple[str, bytes], ...] = ()
     before: int | None = None
     limit: int = 50
+    prefix: str = ""
+    """How their ids begin, compared byte by byte."""
+    family: int | None = None
 
 
 class CheckpointQuery(NamedTuple):

@@ -169,8 +169,9 @@ def runs(
     limit: int = 50,
     after: str | None = None,
     damaged: Literal["raise", "skip"] = "raise",
+    prefix: str = "",
 ) -> Plan[RunList]:
-    """List runs, newest first: of a status, of a workflow, with this metadata.
+    """List runs, newest first: of a status, of a workflow, with this metadata, whose ids begin with `prefix`.
 
     `after` is the cursor of an earlier page or run. Metadata is compared exactly, as data: key and value may be
     anything that can be stored. A damaged run is an error; with `damaged="skip"` it is left out, and `verify` tells.
@@ -178,6 +179,7 @@ def runs(
     Example:
         page = store.runs(metadata={"team": "a"}, limit=50)
         store.runs(limit=50, after=page[-1].cursor)
+        store.runs(prefix="order-")
     """
     statuses = (
         () if status is None else tuple(check_status(s) for s in ((status,) if isinstance(status, str) else status))
@@ -188,7 +190,9 @@ def runs(
         raise InvalidInput(f"limit must be 1 to {RUNS_PAGE_MAX}, not {limit!r}")
     if damaged not in ("raise", "skip"):
         raise InvalidInput(f'damaged must be "raise" or "skip", not {damaged!r}')
-    query = RunQuery(statuses, workflow, metadata_tags(metadata), _run_cursor(after), limit)
+    if prefix != "":
+        check_id("prefix", prefix)
+    query = RunQuery(statuses, workflow, metadata_tags(metadata), _run_cursor(after), limit, prefix)
     if status is not None and not statuses:
         return RunList([], None)
     rows: list[RunRow] = yield lambda: place.core.port.runs(query)

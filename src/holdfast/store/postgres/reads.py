@@ -25,7 +25,7 @@ from holdfast.store.postgres.dialect import Statements
 from holdfast.store.postgres.look import find_checkpoint, first
 from holdfast.store.postgres.pool import of_one_moment
 from holdfast.store.postgres.transaction import Time
-from holdfast.store.sql.finding import all_parts, filter_parts, number_before
+from holdfast.store.sql.finding import all_parts, filter_parts, leading_part, number_before
 from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
 
 Result = TypeVar("Result")
@@ -227,11 +227,11 @@ def _limit(limit: int) -> int | None:
 
 
 def _runs_page(sql: Statements, query: RunQuery) -> tuple[bytes, list[Any]]:
-    """The statement, put together from fixed parts, and its bindings. The first tag leads, so its index is used."""
-    page = "runs_page_of_tag" if query.tags else "runs_page"
-    tags = [(key.encode(), value) for key, value in query.tags]
-    parts, bindings = [sql[page]], [query.before or 2**62, *(tags[0] if tags else ())]
-    for tag in tags[1:]:
+    """The statement, put together from fixed parts, and its bindings. What narrows most leads, so its index is used."""
+    query = query._replace(tags=tuple((key.encode(), value) for key, value in query.tags))  # type: ignore[misc]
+    page, bindings, tags = leading_part(query)
+    parts = [sql[page]]
+    for tag in tags:
         parts.append(sql["runs_page_tag"])
         bindings += tag
     if len(query.statuses) == 1:
@@ -243,6 +243,9 @@ def _runs_page(sql: Statements, query: RunQuery) -> tuple[bytes, list[Any]]:
     if query.workflow is not None:
         parts.append(sql["runs_page_workflow"])
         bindings.append(query.workflow)
+    if query.family is not None:
+        parts.append(sql["runs_page_family"])
+        bindings.append(query.family)
     parts.append(sql[f"{page}_end"])
     return b" ".join(parts), [*bindings, query.limit]
 

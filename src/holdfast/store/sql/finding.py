@@ -1,12 +1,38 @@
-"""Finding checkpoints in SQL: which of the fixed parts a statement is put together of, and what is bound to them."""
+"""Finding runs and checkpoints in SQL: which of the fixed parts a statement is made of, and what is bound to them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from holdfast.limits import NUMBER_MAX
-from holdfast.store.port import CheckpointQuery
+from holdfast.limits import ID_BYTES_MAX, NUMBER_MAX
+from holdfast.store.port import CheckpointQuery, RunQuery
 from holdfast.store.tags import tag_needle
+
+_HIGHEST: Final = 0x10FFFF
+_BEHIND_ALL: Final = chr(_HIGHEST) * (ID_BYTES_MAX // 4 + 1)
+"""Sorts behind every id there can be: it begins with more of the highest code point than an id has room for."""
+
+
+def leading_part(query: RunQuery) -> tuple[str, list[Any], tuple[tuple[str, bytes], ...]]:
+    """The part a list of runs begins with, what is bound to it, and the tags that are still to be asked for."""
+    before = query.before or 2**62
+    if query.prefix:
+        return "runs_page_of_prefix", [query.prefix, behind(query.prefix), before], query.tags
+    if query.tags:
+        return "runs_page_of_tag", [before, *query.tags[0]], query.tags[1:]
+    return "runs_page", [before], ()
+
+
+def behind(prefix: str) -> str:
+    """The first text that sorts behind all that begin with `prefix`; UTF-8 sorts as code points do.
+
+    The last code point that has one after it is counted up; surrogates, which are no text, are passed over.
+    """
+    head = prefix.rstrip(chr(_HIGHEST))
+    if not head:
+        return _BEHIND_ALL
+    following = ord(head[-1]) + 1
+    return head[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
 def filter_parts(query: CheckpointQuery) -> tuple[list[str], list[Any]]:

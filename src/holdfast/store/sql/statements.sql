@@ -41,6 +41,14 @@ SELECT <r.run> FROM tags t CROSS JOIN runs r WHERE r.run = t.run AND t.run < ? A
 -- name: runs_page_of_tag_end
 ORDER BY t.run DESC LIMIT ?;
 
+-- Ids that begin so are found first, by the index of ids, whatever else is asked for; they are few.
+-- name: runs_page_of_prefix
+WITH p AS MATERIALIZED (SELECT run FROM runs WHERE run_id >= ? AND run_id < ?)
+SELECT <r.run> FROM p CROSS JOIN runs r WHERE r.run = p.run AND r.run < ?
+
+-- name: runs_page_of_prefix_end
+ORDER BY r.run DESC LIMIT ?;
+
 -- name: runs_page_tag
 AND EXISTS (SELECT 1 FROM tags WHERE tags.key = ? AND tags.value = ? AND tags.run = r.run)
 
@@ -52,6 +60,9 @@ AND r.status IN (SELECT value FROM json_each(?))
 
 -- name: runs_page_workflow
 AND r.workflow = ?
+
+-- name: runs_page_family
+AND r.family = ?
 
 -- name: runs_page_end
 ORDER BY r.run DESC LIMIT ?;

@@ -23,7 +23,7 @@ from holdfast.model.rows import (
 )
 from holdfast.store.finding import Found, found_by_pages, is_wanted
 from holdfast.store.port import CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
-from holdfast.store.sql.finding import all_parts, filter_parts, number_before
+from holdfast.store.sql.finding import all_parts, filter_parts, leading_part, number_before
 from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.rows import checkpoint_row, effect_row, find_checkpoint, first, item_row
@@ -216,12 +216,12 @@ def _snapshot(connection: apsw.Connection, work: Callable[[apsw.Connection], Res
 
 
 def _runs_page(query: RunQuery) -> tuple[str, list[Binding]]:
-    """The statement, put together from fixed parts, and its bindings. The first tag leads, so its index is used."""
+    """The statement, put together from fixed parts, and its bindings. What narrows most leads, so its index is used."""
     sql = statements()
-    page = "runs_page_of_tag" if query.tags else "runs_page"
+    page, leading, tags = leading_part(query)
     parts = [sql[page]]
-    bindings: list[Binding] = [query.before or 2**62, *(query.tags[0] if query.tags else ())]
-    for key, value in query.tags[1:]:
+    bindings: list[Binding] = list(leading)
+    for key, value in tags:
         parts.append(sql["runs_page_tag"])
         bindings += [key, value]
     if len(query.statuses) == 1:
@@ -233,6 +233,9 @@ def _runs_page(query: RunQuery) -> tuple[str, list[Binding]]:
     if query.workflow is not None:
         parts.append(sql["runs_page_workflow"])
         bindings.append(query.workflow)
+    if query.family is not None:
+        parts.append(sql["runs_page_family"])
+        bindings.append(query.family)
     parts.append(sql[f"{page}_end"])
     return " ".join(parts), [*bindings, query.limit]
 

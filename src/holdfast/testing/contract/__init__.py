@@ -15,6 +15,7 @@ from holdfast.testing.contract.listing import ListingContract
 from holdfast.testing.contract.living import LivingContract
 from holdfast.testing.contract.loading import LoadingContract
 from holdfast.testing.contract.moving import MovingContract
+from holdfast.testing.contract.prefixes import PrefixesContract
 from holdfast.testing.contract.pruning import PruningContract
 from holdfast.testing.contract.recording import RecordingContract
 from holdfast.testing.contract.retreating import RetreatingContract
@@ -26,6 +27,7 @@ class StoreContract(
     DescendingContract,
     LoadingContract,
     ListingContract,
+    PrefixesContract,
     ClaimingContract,
     RecordingContract,
     LivingContract,
