@@ -119,9 +119,28 @@ def test_a_process_without_the_file_goes_on_by_what_the_run_carries(everywhere: 
     everywhere.graph([ASK, call, {**END, "result": "{{ out }}"}])
     everywhere.go()
     everywhere._graphs.clear()
+    functions, everywhere._functions = everywhere._functions, []
     everywhere.restart()
     assert everywhere.app.graph_of(everywhere.run_id).id == "flow"
+    assert everywhere.app.adopt(everywhere.run_id) is False, "it names a function nobody has registered here"
+    everywhere._functions = functions
+    everywhere.restart()
+    assert everywhere.app.adopt(everywhere.run_id) is True
     assert everywhere.app.answer(everywhere.run_id, {"ok": True}).result() == "DONE"
+
+
+def test_whoever_answers_inside_a_run_can_move_the_whole_on(stage: GraphStage) -> None:
+    inner = {"id": "inner", "stages": [ASK, {"id": "end", "type": "end", "result": "{{ a.ok }}"}]}
+    stage.graph(
+        [{"id": "sub", "type": "sub_workflow", "graph": inner, "output_key": "x"}, {**END, "result": "{{ x }}"}]
+    )
+    stage.go()
+    stage._graphs.clear()
+    stage.restart()
+    (gate,) = [gate for gate in stage.app.gates() if gate.run_id.startswith(stage.run_id)]
+    assert stage.app.adopt(gate.run_id)
+    stage.app.answer(gate.run_id, {"ok": True})
+    assert stage.app.handle(stage.run_id).result() is True
 
 
 def test_a_function_this_process_does_not_know_pauses_the_run_and_does_not_fail_it(stage: GraphStage) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.naming import run_named
+from holdfast.cli.naming import run_adopted
 from holdfast.cli.session import Session
 from holdfast.model.status import READY, ROLLING_BACK, WAITING
 
@@ -25,7 +25,7 @@ leave_option = click.option("--leave", is_flag=True, help="Only record it, and l
 def act(session: Session, named: str, does: Callable[[App, str], Any], **more: Any) -> int:
     """Do something to a run and say where it stands then; gives the exit code."""
     app = session.app()
-    run_id = run_named(session, named)
+    run_id = run_adopted(session, named)
     session.how_to_go_on = f"`holdfast show {run_id}` says where the run stands."
     does(app, run_id)
     tell(session, run_id, **more)

@@ -10,6 +10,15 @@ if TYPE_CHECKING:
     from holdfast.cli.session import Session
 
 
+def run_adopted(session: Session, text: str) -> str:
+    """The id of a run to act upon. A declared one can go on here by what it carries, if all it names is known."""
+    run_id = run_named(session, text)
+    app = session.app()
+    if not app.knows(app.handle(run_id).info().workflow):
+        app.adopt(run_id)
+    return run_id
+
+
 def run_named(session: Session, text: str) -> str:
     """The id of the run that is meant; RunNotFound if there is none, AmbiguousId if there are several."""
     return run_of(session.store(), text)

@@ -29,9 +29,13 @@ class Loaded(NamedTuple):
     name: str
     lines: Mapping[Place, int]
 
+    def line(self, finding: Finding) -> int | None:
+        """The line a finding is about."""
+        return line_of(self.lines, finding.path)
+
     def where(self, finding: Finding) -> str:
         """A finding with its line."""
-        line = line_of(self.lines, finding.path)
+        line = self.line(finding)
         return f"{self.name} line {line}: {finding}" if line else f"{self.name}: {finding}"
 
 

@@ -76,7 +76,7 @@ class Declaring:
         return self._core.registry.declare(made.id, made)
 
     def graph_of(self, run_id: str) -> Graph:
-        """The definition a run goes by. Afterwards this app can move such runs on, each by its own definition.
+        """The definition a run goes by.
 
         Example:
             app.graph({"id": "tea", "stages": [{"type": "wait", "id": "boil", "event": "boiled"}]})
@@ -87,6 +87,21 @@ class Declaring:
 
         forbid_in_loop("graph_of")
         return self._core.blocking.run(migrating.definition_of_run(self._core, run_id))
+
+    def adopt(self, run_id: str) -> bool:
+        """Know the declared workflow of a run by the definition it carries, so that it can be moved on here.
+
+        False, and nothing is changed, if it is a workflow of code, or names functions this app does not have.
+
+        Example:
+            app.graph({"id": "tea", "stages": [{"type": "wait", "id": "boil", "event": "boiled"}]})
+            app.start("tea", run_id="tea-3")
+            app.adopt("tea-3")
+        """
+        from holdfast.runtime import migrating
+
+        forbid_in_loop("adopt")
+        return self._core.blocking.run(migrating.adopted(self._core, run_id))
 
     def migrate(
         self, run_id: str, graph: Graph | Mapping[str, Any] | str | os.PathLike[str] | None = None, *,

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.engine.record import record_of
-from holdfast.errors import InvalidInput, RunEnded
+from holdfast.errors import InvalidInput, RunEnded, RunError
 from holdfast.graphs.changes import changes
 from holdfast.graphs.definition import Graph
 from holdfast.graphs.findings import refuse_errors
@@ -19,7 +19,7 @@ from holdfast.model.rows import RunRow
 from holdfast.model.status import PAUSED, READY, TERMINAL
 from holdfast.runtime.declared import DeclaredWorkflow
 from holdfast.runtime.outside import known_run, somebody
-from holdfast.runtime.reads import last_entry, past_of
+from holdfast.runtime.reads import first_entry, last_entry, past_of
 from holdfast.runtime.starting import Acts, Claimed, claimed_of, fence_of_dead, take_of, taking
 from holdfast.store.port import Select
 from holdfast.verbs.reading import find_checkpoint
@@ -31,12 +31,27 @@ if TYPE_CHECKING:
 
 
 def definition_of_run(app: AppCore, run_id: str) -> Acts[Graph]:
-    """The definition a run goes by; from now on this app knows its workflow."""
+    """The definition a run goes by."""
     row = yield from known_run(app, run_id)
-    graph = yield from _definition(app, row)
+    return (yield from _definition(app, row))
+
+
+def adopted(app: AppCore, run_id: str) -> Acts[bool]:
+    """Know the workflow of a run by what it carries, and those of the runs it is inside of. Whether it is known now."""
+    row = yield from known_run(app, run_id)
+    first = yield lambda: first_entry(app.core, row)
+    parent = first.get("parent")
+    if parent is not None and not parent["detached"]:
+        yield from adopted(app, parent["run"])
     if app.known(row.workflow) is None:
+        try:
+            graph = yield from _definition(app, row)
+        except (InvalidInput, RunError):  # a workflow of code, or of a newer version
+            return False
+        if any(finding.level == "error" for finding in verify(graph, app.registry)):
+            return False
         app.registry.declare(row.workflow, None)
-    return graph
+    return True
 
 
 def _definition(app: AppCore, row: RunRow) -> Acts[Graph]:

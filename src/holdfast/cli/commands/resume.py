@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.acting import leave_option, standing, tell, waits_for_answer
-from holdfast.cli.naming import run_named
+from holdfast.cli.naming import run_adopted
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.limits import RUNS_PAGE_MAX
@@ -43,7 +43,7 @@ def command(session: Session, run: str | None, every: bool, workflow: str | None
     if run is None:
         return _all(session, workflow, leave=leave)
     app = session.app()
-    run_id = run_named(session, run)
+    run_id = run_adopted(session, run)
     session.how_to_go_on = f"`holdfast resume {run_id}` goes on from where the run stands."
     app.resume(run_id, here=not leave)
     return tell_and_judge(session, run_id)
