@@ -14,8 +14,11 @@ def run_adopted(session: Session, text: str) -> str:
     """The id of a run to act upon. A declared one can go on here by what it carries, if all it names is known."""
     run_id = run_named(session, text)
     app = session.app()
-    if not app.knows(app.handle(run_id).info().workflow):
-        app.adopt(run_id)
+    workflow = app.handle(run_id).info().workflow
+    if not app.knows(workflow) and not app.adopt(run_id) and workflow == "car":
+        from holdfast.formats.moving.car_flow import adopt_car
+
+        adopt_car(app, run_id)
     return run_id
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.engine import breakpoints, compensating
 from holdfast.engine.definitions import definition_of, refused
 from holdfast.engine.failures import failure_of
@@ -31,7 +29,7 @@ from holdfast.graphs.changes import changes
 from holdfast.graphs.definition import AnyStage, End, Graph, LoopUntil
 from holdfast.graphs.findings import Known
 from holdfast.graphs.flow import chosen, edges_from, ends_here, stage_of, start_of
-from holdfast.graphs.paths import MISSING, find, put
+from holdfast.graphs.paths import find, put
 from holdfast.graphs.stages import Done, Stager
 from holdfast.graphs.templates import Lookup, render, render_text
 
@@ -72,7 +70,7 @@ class Runner:
         graph = self._settled(run)
         run.state.clear()
         run.state.update(first_state(graph, input or {}, variables or {}, origin or {}))
-        return _Walk(run, graph, self.known, self.__name__).to_the_end()
+        return walk(run, graph, self.known, self.__name__)
 
     def _settled(self, run: Any) -> Graph:
         """The run's own definition, which must not be another than the one this process has."""
@@ -117,6 +115,11 @@ def looked_up(state: dict[str, Any]) -> Lookup:
         return copy.deepcopy(find(state, path))
 
     return lookup
+
+
+def walk(run: Any, graph: Graph, known: Known, name: str) -> Any:
+    """Go through the stages of a graph from where `run.state` says; the run's result."""
+    return _Walk(run, graph, known, name).to_the_end()
 
 
 class _Walk:
@@ -252,11 +255,3 @@ def _compensated(report: dict[str, list[str]]) -> str:
     said = f"{len(report['undone'])} effects were undone"
     said += f", {len(report['failed'])} could not be" if report["failed"] else ""
     return said + (f", {len(report['left'])} have no compensation" if report["left"] else "")
-
-
-def encoded(graph: Graph) -> bytes:
-    """A definition as bytes, the same for the same definition."""
-    return msgspec.json.encode(graph.as_data(), order="deterministic")
-
-
-__all__ = ["MISSING", "Runner", "encoded", "first_state", "looked_up", "read_stored", "stored", "visible"]

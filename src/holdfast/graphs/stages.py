@@ -28,7 +28,7 @@ from holdfast.graphs.definition import (
     SubWorkflow,
     Wait,
 )
-from holdfast.graphs.fields import form_of_fields, schema_of_fields
+from holdfast.graphs.fields import schema_of_fields
 from holdfast.graphs.findings import Known
 from holdfast.graphs.paths import MISSING
 from holdfast.graphs.structure import policy_of
@@ -199,6 +199,3 @@ def _moment(text: str, lookup: Lookup) -> dt.datetime:
     if moment.tzinfo is None:
         raise InvalidInput(f"until needs a time zone: {given!r} has none")
     return moment
-
-
-__all__ = ["Done", "Stager", "form_of_fields"]
