@@ -146,6 +146,11 @@ class Progress:
         if self._bar is not None:
             self._bar.advance(self._task, by)
 
+    def reach(self, done: int, total: int) -> None:
+        """So much of so much is done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
 
 def read_line(label: str) -> str:
     """Ask for a line in the terminal. Raises click.Abort at the end of input, KeyboardInterrupt on Ctrl-C.
