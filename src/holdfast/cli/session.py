@@ -68,6 +68,13 @@ class Session:
         setting = store_setting(self.store_given)
         return Where(setting.value, setting.source)
 
+    def location(self) -> Where:
+        """The store's URL and where it came from, for what opens it by itself."""
+        if self.app_named() is not None:
+            self.app(create=True)
+        self._where = self._where or self._settled()
+        return self._where
+
     def store(self, *, create: bool = False) -> Store:
         """The store, opened. NoStore if it is not there, unless it may be created."""
         if self._store is None:
