@@ -14,106 +14,236 @@ Example:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
 from holdfast import forking
-from holdfast.errors import *  # noqa: F403 - the whole tree is public
-from holdfast.errors import __all__ as _errors
-from holdfast.model.views import (
-    Change,
-    Checkpoint,
-    CheckpointInfo,
-    Effect,
-    Entry,
-    Keep,
-    Problem,
-    Pruned,
-    Report,
-    RunInfo,
-    RunList,
-    Saved,
-    Stats,
-)
-from holdfast.opening import open  # noqa: A004 - holdfast.open is what it is called
-from holdfast.verbs.store import Claim, Store
 
+TYPE_CHECKING = False  # as in typing, which a command that only prints its version need not load
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from holdfast.engine.effects import DidNotHappen, Happened
     from holdfast.engine.forms import Form, field
     from holdfast.engine.retry import Retry
+    from holdfast.errors import (
+        AlreadyAnswered,
+        AttachmentConflict,
+        BlockingCall,
+        Cancelled,
+        CheckpointConflict,
+        CheckpointNotFound,
+        ChildFailed,
+        ClaimLost,
+        Conflict,
+        DamagedData,
+        DamagedFile,
+        Diverged,
+        EffectFailed,
+        EffectInDoubt,
+        GateClosed,
+        GateExpired,
+        Halted,
+        HoldfastError,
+        InputConflict,
+        Interrupt,
+        InvalidAnswer,
+        InvalidCursor,
+        InvalidId,
+        InvalidInput,
+        KeyReused,
+        LeaseLost,
+        LimitExceeded,
+        NameTaken,
+        NotFinished,
+        NotFound,
+        ParentRemoved,
+        PositionConflict,
+        RollbackFailed,
+        RollbackRefused,
+        RunCancelled,
+        RunClaimed,
+        RunEnded,
+        RunError,
+        RunExists,
+        RunFailed,
+        RunNotFound,
+        StepFailed,
+        StorageBusy,
+        StorageError,
+        StorageFailed,
+        StorageFull,
+        StoreClosed,
+        Suspended,
+        UnknownWorkflow,
+        Unstorable,
+        UnsupportedFormat,
+        WorkflowConflict,
+    )
     from holdfast.model.gates import GateInfo
     from holdfast.model.plans import EffectPlan, RollbackPlan
+    from holdfast.model.views import (
+        Change,
+        Checkpoint,
+        CheckpointInfo,
+        Effect,
+        Entry,
+        Keep,
+        Problem,
+        Pruned,
+        Report,
+        RunInfo,
+        RunList,
+        Saved,
+        Stats,
+    )
+    from holdfast.opening import open  # noqa: A004 - holdfast.open is what it is called
     from holdfast.runtime.app import App
     from holdfast.runtime.async_run import AsyncRun
     from holdfast.runtime.handle import Handle
     from holdfast.runtime.registry import Workflow
     from holdfast.runtime.run import Run
     from holdfast.runtime.worker import Worker
+    from holdfast.verbs.store import Claim, Store
 
 __version__ = "0.1.0"
 
 _LATE: Final = {
     "App": "holdfast.runtime.app",
     "AsyncRun": "holdfast.runtime.async_run",
+    "Change": "holdfast.model.views",
+    "Checkpoint": "holdfast.model.views",
+    "CheckpointInfo": "holdfast.model.views",
+    "Claim": "holdfast.verbs.store",
     "DidNotHappen": "holdfast.engine.effects",
+    "Effect": "holdfast.model.views",
     "EffectPlan": "holdfast.model.plans",
+    "Entry": "holdfast.model.views",
     "Form": "holdfast.engine.forms",
     "GateInfo": "holdfast.model.gates",
     "Handle": "holdfast.runtime.handle",
     "Happened": "holdfast.engine.effects",
+    "Keep": "holdfast.model.views",
+    "Problem": "holdfast.model.views",
+    "Pruned": "holdfast.model.views",
+    "Report": "holdfast.model.views",
     "Retry": "holdfast.engine.retry",
     "RollbackPlan": "holdfast.model.plans",
     "Run": "holdfast.runtime.run",
+    "RunInfo": "holdfast.model.views",
+    "RunList": "holdfast.model.views",
+    "Saved": "holdfast.model.views",
+    "Stats": "holdfast.model.views",
+    "Store": "holdfast.verbs.store",
     "Worker": "holdfast.runtime.worker",
     "Workflow": "holdfast.runtime.registry",
     "field": "holdfast.engine.forms",
+    "open": "holdfast.opening",
 }
-"""Where the engine's names come from, for those who use it: a store alone does not load it."""
+"""Where each name comes from. It is loaded when it is first asked for: who uses a store does not load the engine, and
+the command prints its help without loading either. The other names are errors.
+"""
+
+_PARTS: Final = ("clock", "errors", "ids", "limits", "model", "opening", "state", "store", "verbs")
+"""Modules that can be used after `import holdfast` alone."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    with forking.loading:
-        value = globals()[name] = getattr(import_module(_LATE[name]), name)
-    return value
+if not TYPE_CHECKING:  # to a type checker, a name that is not there is a mistake
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__ and name not in _PARTS:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        with forking.loading:
+            from importlib import import_module
+
+            if name in _PARTS:
+                return import_module(f"holdfast.{name}")
+            value = globals()[name] = getattr(import_module(_LATE.get(name, "holdfast.errors")), name)
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted({*globals(), *__all__, *_PARTS})
 
 
-__all__ = [  # noqa: PLE0604 - the errors list themselves
+__all__ = [
+    "AlreadyAnswered",
     "App",
     "AsyncRun",
+    "AttachmentConflict",
+    "BlockingCall",
+    "Cancelled",
     "Change",
     "Checkpoint",
+    "CheckpointConflict",
     "CheckpointInfo",
+    "CheckpointNotFound",
+    "ChildFailed",
     "Claim",
+    "ClaimLost",
+    "Conflict",
+    "DamagedData",
+    "DamagedFile",
     "DidNotHappen",
+    "Diverged",
     "Effect",
+    "EffectFailed",
+    "EffectInDoubt",
     "EffectPlan",
     "Entry",
     "Form",
+    "GateClosed",
+    "GateExpired",
     "GateInfo",
+    "Halted",
     "Handle",
     "Happened",
+    "HoldfastError",
+    "InputConflict",
+    "Interrupt",
+    "InvalidAnswer",
+    "InvalidCursor",
+    "InvalidId",
+    "InvalidInput",
     "Keep",
+    "KeyReused",
+    "LeaseLost",
+    "LimitExceeded",
+    "NameTaken",
+    "NotFinished",
+    "NotFound",
+    "ParentRemoved",
+    "PositionConflict",
     "Problem",
     "Pruned",
     "Report",
     "Retry",
+    "RollbackFailed",
     "RollbackPlan",
+    "RollbackRefused",
     "Run",
+    "RunCancelled",
+    "RunClaimed",
+    "RunEnded",
+    "RunError",
+    "RunExists",
+    "RunFailed",
     "RunInfo",
     "RunList",
+    "RunNotFound",
     "Saved",
     "Stats",
+    "StepFailed",
+    "StorageBusy",
+    "StorageError",
+    "StorageFailed",
+    "StorageFull",
     "Store",
+    "StoreClosed",
+    "Suspended",
+    "UnknownWorkflow",
+    "Unstorable",
+    "UnsupportedFormat",
     "Worker",
     "Workflow",
+    "WorkflowConflict",
     "field",
     "open",
-    *_errors,
 ]

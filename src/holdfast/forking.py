@@ -13,26 +13,28 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Final, Protocol
+
+TYPE_CHECKING = False  # as in typing, which everybody who imports holdfast would load for this
+if TYPE_CHECKING:
+    from typing import Final, Protocol
+
+    class Forked(Protocol):
+        """Something that starts anew in a child process."""
+
+        def after_fork(self) -> None: ...
+
+    class Restless(Forked, Protocol):
+        """Something that must be at rest while the process is forked."""
+
+        def before_fork(self) -> None: ...
+
+        def after_fork_in_parent(self) -> None: ...
+
 
 _PATIENCE_S: Final = 10.0
 
 loading = threading.RLock()
 """Held while something is imported late."""
-
-
-class Forked(Protocol):
-    """Something that starts anew in a child process."""
-
-    def after_fork(self) -> None: ...
-
-
-class Restless(Forked, Protocol):
-    """Something that must be at rest while the process is forked."""
-
-    def before_fork(self) -> None: ...
-
-    def after_fork_in_parent(self) -> None: ...
 
 
 _watched: weakref.WeakSet[Forked] = weakref.WeakSet()

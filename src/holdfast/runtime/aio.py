@@ -11,7 +11,8 @@ from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunInfo, RunList
 from holdfast.runtime import branching, outside, rollback
-from holdfast.runtime.app import Effects, advanced, claim_known, started
+from holdfast.runtime.advancing import advanced, claim_known, started
+from holdfast.runtime.app import Effects
 from holdfast.runtime.handle import Memo, look, next_look_s, until_of
 from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from holdfast import forking
 from holdfast.engine.waiting import seconds_us
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import InvalidInput
 from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
-from holdfast.model.status import AT_WORK, READY
 from holdfast.model.views import RunList
 from holdfast.opening import open as open_store
 from holdfast.runtime import branching, outside, rollback
+from holdfast.runtime.advancing import advanced, claim_known, started
 from holdfast.runtime.blocking import BlockingDriver
 from holdfast.runtime.core import LEASE_S, AppCore
 from holdfast.runtime.handle import Handle
-from holdfast.runtime.moving import Moved
 from holdfast.runtime.registry import Upgrade, Workflow
-from holdfast.runtime.starting import Acts, Claimed, Move, Start, claim, create, new_run_id
+from holdfast.runtime.starting import Acts, Claimed
 from holdfast.runtime.worker import Worker
 from holdfast.verbs.holding import lease_us_of
 from holdfast.verbs.plans import forbid_in_loop
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Effects = Literal["reuse", "perform", "ask"]
-_log: Final = logging.getLogger("holdfast")
 
 
 class App:
@@ -139,6 +136,14 @@ class App:
             return fn
 
         return register
+
+    def knows(self, workflow: str) -> bool:
+        """Whether a workflow of that name is registered, so that its runs can be moved on here.
+
+        Example:
+            app.knows("triage")
+        """
+        return self._core.known(workflow) is not None
 
     # --- starting and moving on --------------------------------------------------------------------------------------
 
@@ -337,61 +342,3 @@ class App:
 
     def __repr__(self) -> str:
         return f"<holdfast.App {self.store.url} with {len(self._core.registry.workflows)} workflows>"
-
-
-# --- what both kinds of app share ------------------------------------------------------------------------------------
-
-
-def started(
-    app: AppCore, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run_id: str | None,
-    metadata: dict[str, Any] | None, *, here: bool,
-) -> Acts[tuple[str, Claimed | None]]:  # fmt: skip
-    """Create the run, or find it; and hold it if it is to be moved on here."""
-    known = None if isinstance(workflow, str) and app.known(workflow) is None else app.registry.find(workflow)
-    name, version = (known.name, known.version) if known is not None else (workflow, 1)
-    if known is not None:
-        known.check_input(args, kwargs)
-    here = here and known is not None
-    run_id = run_id if run_id is not None else new_run_id(app, name)
-    start = Start(run_id, name, version, args, kwargs, metadata)
-    row, claimed = yield from create(app, start, take=here)
-    if claimed is None and here and (row.status == READY or row.status in AT_WORK):  # perhaps of a dead process
-        claimed = yield from claim(app, run_id)
-    return run_id, claimed
-
-
-def claim_known(app: AppCore, run_id: str) -> Acts[Claimed | None]:
-    """Hold a run that was woken, if this process can move it on."""
-    row = yield lambda: app.core.port.run(run_id)
-    if row is None or row.status != "ready" or app.known(row.workflow) is None:
-        return None
-    return (yield from claim(app, run_id))
-
-
-def advanced(app: AppCore, claimed: Claimed, *, once: bool = False) -> Acts[None]:
-    """Move a run on until it waits or ends, then those it woke. What happens to the others is not its caller's."""
-    moved: Moved = yield Move(claimed)
-    if moved.error is not None:
-        raise moved.error
-    todo = [] if once else _next(moved)
-    while todo:
-        run_id = todo.pop(0)
-        try:
-            taken = yield from claim_known(app, run_id)
-            if taken is None:
-                continue
-            moved = yield Move(taken)
-        except HoldfastError as error:
-            _log.warning("run %r, which was woken, stopped: %s", run_id, error)
-            continue
-        if moved.error is not None and (run_id == claimed.row.run_id or not isinstance(moved.error, Exception)):
-            raise moved.error
-        if moved.error is not None:
-            _log.warning("run %r, which was woken, stopped: %s", run_id, moved.error)
-        todo += _next(moved)
-
-
-def _next(moved: Moved) -> list[str]:
-    """What to move on next: the run itself if something came in meanwhile, and what it woke."""
-    itself = [moved.run_id] if moved.status == "ready" else []
-    return [*itself, *moved.woken]

@@ -15,7 +15,10 @@ import psycopg
 from blake3 import blake3
 
 from holdfast.errors import UnsupportedFormat
+from holdfast.store.postgres.connection import Opener
 from holdfast.store.postgres.dialect import quoted
+from holdfast.store.postgres.errors import translated
+from holdfast.store.postgres.settings import read_url
 
 VERSION: Final = 1
 _IS_THERE: Final = (
@@ -49,6 +52,18 @@ def prepare(connection: psycopg.Connection[Any], schema: str, shown: str) -> Non
             if not _first(connection, "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", schema):
                 connection.execute(f"CREATE SCHEMA {quoted(schema)}".encode())
             connection.execute(_body(schema, version).encode())
+
+
+def version_at(url: str, timeout_s: float = 10.0) -> int:
+    """The version of the schema a URL names, 0 if it is not there. Makes nothing."""
+    settings = read_url(url)
+    link = Opener(settings, timeout_s).open()
+    try:
+        return _version(link, settings.schema)
+    except psycopg.Error as error:
+        raise translated(error, settings.shown, timeout_s) from error
+    finally:
+        link.close()
 
 
 def _body(schema: str, version: int) -> str:

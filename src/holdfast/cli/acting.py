@@ -1,0 +1,66 @@
+"""What the verbs that act on a run share: how the run is named, who acts, and what is said afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.naming import run_named
+from holdfast.cli.session import Session
+from holdfast.model.status import READY, ROLLING_BACK
+
+if TYPE_CHECKING:
+    from holdfast.model.gates import GateInfo
+    from holdfast.model.views import RunInfo
+    from holdfast.runtime.app import App
+
+run_argument = click.argument("run", metavar="RUN")
+by_option = click.option("--by", metavar="NAME", help="Who does it; else the user of this process.")
+leave_option = click.option("--leave", is_flag=True, help="Only record it, and leave the rest to a worker.")
+
+
+def act(session: Session, named: str, does: Callable[[App, str], Any], **more: Any) -> int:
+    """Do something to a run and say where it stands then; gives the exit code."""
+    app = session.app()
+    run_id = run_named(session, named)
+    session.how_to_go_on = f"`holdfast show {run_id}` says where the run stands."
+    does(app, run_id)
+    tell(session, run_id, **more)
+    return exits.OK
+
+
+def standing(session: Session, run_id: str) -> dict[str, Any]:
+    """Where a run stands, as all acting verbs give it with --json."""
+    app = session.app()
+    info: RunInfo = app.handle(run_id).info()
+    gates = [] if info.terminal else app.gates(run_id)
+    return {
+        "run_id": run_id,
+        "workflow": info.workflow,
+        "status": info.status,
+        "gates": [{"gate": gate.gate, "prompt": gate.prompt} for gate in gates],
+        "left_for_worker": info.status in (READY, ROLLING_BACK) and not app.knows(info.workflow),
+    }
+
+
+def tell(session: Session, run_id: str, **more: Any) -> None:
+    """Say where a run stands after a command."""
+    found = standing(session, run_id)
+    if session.json:
+        session.out.give({**found, **more})
+        return
+    session.say(f"{run_id} is {session.out.status(found['status'])}")
+    for gate in session.app().gates(run_id) if found["gates"] else ():
+        session.say(f"waits for an answer: {gate.prompt}")
+        session.say(f"  holdfast answer {run_id} {usage_of(gate, many=len(found['gates']) > 1)}".rstrip())
+    if found["left_for_worker"]:
+        session.say("left for a worker: holdfast worker --app …")
+
+
+def usage_of(gate: GateInfo, *, many: bool) -> str:
+    """The arguments `answer` takes for a gate, with a placeholder for each value."""
+    which = [f"--gate {gate.gate}"] if many else []
+    return " ".join([*which, *(f"{field.name}=…" for field in gate.form.fields if field.required)])

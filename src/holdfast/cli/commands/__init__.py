@@ -1,0 +1,1 @@
+"""One module for each verb, with a click command named `command`."""

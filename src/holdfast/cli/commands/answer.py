@@ -1,0 +1,92 @@
+"""`holdfast answer`: answer a question a run waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.acting import by_option, leave_option, run_argument, tell, usage_of
+from holdfast.cli.answers import given_answer
+from holdfast.cli.asking import ask_gate, read_line
+from holdfast.cli.exits import CannotAsk
+from holdfast.cli.naming import run_named
+from holdfast.cli.session import Session
+from holdfast.errors import GateClosed, InvalidAnswer, InvalidInput
+from holdfast.limits import NUMBER_MAX
+from holdfast.model.gates import GateInfo
+from holdfast.runtime.outside import somebody
+
+
+@click.command()
+@run_argument
+@click.argument("values", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option("--gate", metavar="GATE", help="Which question, if the run has several open ones.")
+@click.option("--file", metavar="FILE", help="The answer as JSON; - reads standard input.")
+@by_option
+@leave_option
+@click.pass_obj
+def command(
+    session: Session, run: str, values: tuple[str, ...], gate: str | None, file: str | None, by: str | None, leave: bool
+) -> int:
+    """Answer a question a run waits for.
+
+    Values are read by the type of their field: yes and no, numbers, dates, choices by name, lists with commas, objects
+    as JSON. In a terminal, without values, it asks field by field. The first answer counts; one that does not fit
+    changes nothing. With an app that knows the workflow the run goes on here until it next waits or ends.
+
+    \b
+    Examples:
+      holdfast answer order-17
+      holdfast answer order-17 approve=yes note="looks fine" --by ana
+      holdfast answer order-17 --gate ask#2 --file answer.json
+      echo '{"approve": true, "note": ""}' | holdfast answer order-17 --file -
+    """
+    app = session.app()
+    run_id = run_named(session, run)
+    who = somebody(by)
+    chosen = _chosen(session, run_id, gate)
+    if chosen is None or chosen.state != "open":  # whoever was first is named by the store
+        app.answer(run_id, None, by=who, gate=gate, here=False)
+        raise GateClosed(run_id, gate or "", "unknown")
+    answer = _answer(session, chosen, values, file, who)
+    session.how_to_go_on = f"The answer was perhaps taken; `holdfast show {run_id}` says where the run stands."
+    app.answer(run_id, answer, by=who, gate=chosen.gate, here=not leave)
+    tell(session, run_id, gate=chosen.gate, answer=chosen.form.check(answer).value, by=who)
+    return exits.OK
+
+
+def _chosen(session: Session, run_id: str, name: str | None) -> GateInfo | None:
+    """The gate that is meant; None if that is for the store to say."""
+    known = session.app().gates(run_id, state=None, limit=NUMBER_MAX)
+    if name is not None:
+        return next((gate for gate in known if gate.gate == name), None)
+    still_open = [gate for gate in known if gate.state == "open"]
+    if len(still_open) < 2:
+        return still_open[0] if still_open else None
+    if not session.out.can_ask:
+        names = ", ".join(gate.gate for gate in still_open)
+        raise InvalidInput(f"run {run_id!r} has {len(still_open)} open questions; say which with --gate: {names}")
+    for number, gate in enumerate(still_open, 1):
+        session.out.note(f"  {number}) {gate.gate}: {gate.prompt}")
+    while True:
+        text = read_line("Which one (number or name): ").strip()
+        by_number = {str(number): gate for number, gate in enumerate(still_open, 1)}
+        found = {**by_number, **{gate.gate: gate for gate in still_open}}.get(text)
+        if found is not None:
+            return found
+
+
+def _answer(session: Session, gate: GateInfo, values: tuple[str, ...], file: str | None, who: str) -> Any:
+    if gate.who and who not in gate.who:  # before somebody types an answer that is not taken
+        raise InvalidAnswer(gate.run_id, gate.gate, [f"{who!r} may not answer it; it is for {', '.join(gate.who)}"])
+    if values or file is not None:
+        return given_answer(gate, values, file)
+    if not gate.form.fields:
+        return {}
+    if not session.out.can_ask:
+        raise CannotAsk(
+            f"nobody can be asked here, so give the answer: holdfast answer {gate.run_id} {usage_of(gate, many=False)}"
+        )
+    return ask_gate(session, gate)

@@ -1,0 +1,215 @@
+"""Where output goes, and in which form: for people in a terminal, for people in a pipe, or as JSON for programs.
+
+With --json standard output has the JSON and nothing else; all other lines go to standard error. In a terminal there are
+colours and times such as "3 min ago"; in a pipe, or with NO_COLOR, there are no colours, and in a pipe times are ISO.
+Ids and statuses are never cut: a table that is too wide shortens its last column only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
+
+import click
+
+from holdfast.cli.exits import CannotAsk
+
+Cell = str | int | None
+_COLORS: Final = {
+    "ready": "cyan", "running": "blue", "waiting": "yellow", "paused": "magenta", "rolling_back": "magenta",
+    "completed": "green", "failed": "red", "cancelled": "bright_black",
+}  # fmt: skip
+_LAST_MIN: Final = 8
+"""With less room than this for the last column, lines run over the edge rather than say nothing."""
+_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+class Output:
+    """The output of one command."""
+
+    def __init__(self, *, as_json: bool, color: bool | None) -> None:
+        self.as_json = as_json
+        self.stream: TextIO = sys.stderr if as_json else sys.stdout
+        """Where lines for people go."""
+        self.is_terminal = self.stream.isatty()
+        wants_none = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        self.has_color = color if color is not None else self.is_terminal and not wants_none
+        self.can_ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
+        """Whether somebody is there to answer a question."""
+        self._json: TextIO = sys.stdout
+
+    def keep_for_json(self) -> None:
+        """Let everything that others write to standard output, a workflow for example, go to standard error instead."""
+        sys.stdout.flush()
+        self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    @property
+    def width(self) -> int:
+        """Columns to write into; in a pipe as many as it takes."""
+        return shutil.get_terminal_size().columns if self.is_terminal else 10_000
+
+    # --- lines -------------------------------------------------------------------------------------------------------
+
+    def give(self, data: Any) -> None:
+        """JSON, alone on standard output."""
+        self._json.write(json.dumps(plain(data), ensure_ascii=False, indent=2) + "\n")
+        self._json.flush()
+
+    def say(self, text: str = "") -> None:
+        """A line for people."""
+        self.stream.write(f"{text}\n")
+
+    def note(self, text: str) -> None:
+        """A line beside the result, on standard error."""
+        self.stream.flush()
+        sys.stderr.write(f"{text}\n")
+
+    def styled(self, text: str, **style: Any) -> str:
+        """Text in a colour, if there are colours."""
+        return click.style(text, **style) if self.has_color else text
+
+    def status(self, status: str) -> str:
+        """A status in its colour."""
+        return self.styled(status, fg=_COLORS.get(status))
+
+    # --- times and sizes ---------------------------------------------------------------------------------------------
+
+    def time(self, moment: dt.datetime | None) -> str:
+        """A time: "3 min ago" in a terminal, ISO in a pipe."""
+        if moment is None:
+            return ""
+        return ago(moment, dt.datetime.now(dt.UTC)) if self.is_terminal else moment.isoformat(timespec="milliseconds")
+
+    # --- tables ------------------------------------------------------------------------------------------------------
+
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, status: int | None = None) -> None:
+        """A table. `status` is the number of the column that holds one. Only the last column is ever shortened."""
+        cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
+        widths = [max(columns(row[at]) for row in (list(headers), *cells)) for at in range(len(headers))]
+        self.say(self.styled(_line(headers, widths, self.width), bold=True))
+        for row in cells:
+            line = _line(row, widths, self.width)
+            if status is not None and self.has_color:
+                start = sum(widths[:status]) + 2 * status
+                end = start + len(row[status])
+                line = line[:start] + self.status(row[status]) + line[end:]
+            self.say(line)
+
+    # --- asking and progress -----------------------------------------------------------------------------------------
+
+    def confirm(self, question: str, *, yes: bool, option: str = "--yes") -> bool:
+        """Ask, unless `yes`. Without a terminal nothing is asked: CannotAsk says which option to give."""
+        if yes:
+            return True
+        if not self.can_ask:
+            raise CannotAsk(f"{question} Nobody can be asked here, so nothing was done; give {option} to do it")
+        return click.confirm(question, default=False, err=True)
+
+    @contextmanager
+    def progress(self, label: str, total: int | None) -> Iterator[Progress]:
+        """A bar for long work, on standard error; none when that is no terminal."""
+        if not sys.stderr.isatty() or self.as_json:
+            yield Progress()
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        console = Console(stderr=True, no_color=not self.has_color)
+        with Bar(*columns, console=console, transient=True) as bar:
+            yield Progress(bar, bar.add_task(label, total=total))
+
+
+class Progress:
+    """How far the work is; without a bar it says nothing."""
+
+    def __init__(self, bar: Any = None, task: Any = None) -> None:
+        self._bar = bar
+        self._task = task
+
+    def advance(self, by: int = 1) -> None:
+        """So much more is done."""
+        if self._bar is not None:
+            self._bar.advance(self._task, by)
+
+
+def lines_of(text: str) -> list[str]:
+    """Text as lines, none of which can move the cursor or change colours."""
+    return [one_line(line.expandtabs()) for line in text.splitlines()]
+
+
+def one_line(text: str) -> str:
+    """Text as one line that cannot move the cursor or change colours."""
+    return "".join(char if char.isprintable() else " " if char in "\n\t" else "�" for char in text)
+
+
+def ago(moment: dt.datetime, now: dt.datetime) -> str:
+    """How long ago, or how long from now, in one unit."""
+    seconds = (now - moment).total_seconds()
+    span = duration(abs(seconds))
+    return f"{span} ago" if seconds >= 0 else f"in {span}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest unit."""
+    for size, unit in _SPANS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds * 1000)} ms"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    number, units = float(count), ["B", "KB", "MB", "GB", "TB"]
+    while number >= 1000 and len(units) > 1:
+        number /= 1000
+        units.pop(0)
+    return f"{int(number)} {units[0]}" if units[0] == "B" else f"{number:.1f} {units[0]}"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it. What JSON has no word for becomes text; bytes become their base64 in an object."""
+    import msgspec
+
+    def other(odd: Any) -> Any:
+        return repr(odd)
+
+    if isinstance(value, bytes):
+        import base64
+
+        return {"$base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    return msgspec.to_builtins(value, enc_hook=other)
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    wide = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    return wide - sum(1 for char in text if unicodedata.combining(char))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], room: int) -> str:
+    *front, last = cells
+    padded = [cell + " " * (width - columns(cell)) for cell, width in zip(front, widths[:-1], strict=True)]
+    left = room - sum(widths[:-1]) - 2 * len(front)
+    if front and columns(last) > left >= _LAST_MIN:
+        while columns(last) >= left:
+            last = last[:-1]
+        last += "…"
+    return "  ".join([*padded, last]).rstrip()

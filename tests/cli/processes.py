@@ -1,0 +1,46 @@
+"""Run the command as a user does: another process, its output in pipes, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+PROJECT = str(Path(__file__).parents[2])
+TIMEOUT_S = 60.0
+
+
+class Done(NamedTuple):
+    """What a process left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """Standard output as JSON; fails if there is anything else."""
+        return json.loads(self.out)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment without what would change the command, with `more`."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("HOLDFAST_") and name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+    }
+    return {**kept, "PYTHONPATH": os.pathsep.join((SOURCE, PROJECT)), "TERM": "xterm-256color", **more}
+
+
+def command(*arguments: str, cwd: Path, stdin: str = "", **env: str) -> Done:
+    """Run `holdfast` to its end, without a terminal."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments],
+        cwd=cwd, env=environment(**env), input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout, done.stderr)

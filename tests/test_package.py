@@ -1,0 +1,49 @@
+"""`import holdfast` gives every name and loads next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+from holdfast import errors
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_every_public_name_is_there_and_listed() -> None:
+    assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)
+    assert set(holdfast.__all__) <= set(dir(holdfast))
+    assert len(set(holdfast.__all__)) == len(holdfast.__all__)
+
+
+def test_every_error_is_public() -> None:
+    assert set(errors.__all__) <= set(holdfast.__all__)
+    assert all(getattr(holdfast, name) is getattr(errors, name) for name in errors.__all__)
+
+
+def test_names_can_be_imported_all_at_once() -> None:
+    assert run("from holdfast import *; print(App.__name__, open.__module__, RunNotFound.__name__)") == (
+        "App holdfast.opening RunNotFound"
+    )
+
+
+@pytest.mark.parametrize("part", ["clock", "errors", "forking", "ids", "limits", "model", "opening", "store", "verbs"])
+def test_its_modules_can_be_used_without_importing_each(part: str) -> None:
+    assert run(f"import holdfast; print(holdfast.{part}.__name__)") == f"holdfast.{part}"
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = holdfast.nothing  # type: ignore[attr-defined]
+
+
+def test_importing_it_loads_neither_drivers_nor_the_engine() -> None:
+    heavy = ("msgspec", "apsw", "asyncio", "typing", "holdfast.runtime", "holdfast.engine", "holdfast.errors")
+    assert run(f"import sys, holdfast; print([name for name in {heavy!r} if name in sys.modules])") == "[]"
+    assert run("import sys, holdfast; holdfast.open('memory:'); print('holdfast.engine' in sys.modules)") == "False"
