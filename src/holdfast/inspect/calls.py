@@ -34,6 +34,8 @@ class Met(NamedTuple):
     kind: str
     created_us: int
     data: dict[str, Any]
+    commit: bytes = b""
+    """Entries of one commit were written together."""
 
 
 class Draft(msgspec.Struct):

@@ -20,8 +20,9 @@ GAP_US: Final = 1_000_000
 """Shorter stretches are not worth a row; the engine itself waits so long without giving a run back."""
 _ORDER: Final = ("person", "event", "timer", "retry", "child", "paused")
 _TEXTS: Final = {
-    "person": "waited for an answer", "event": "waited for an event", "timer": "slept", "child": "waited for a child run",
-    "retry": "waited for the next attempt", "paused": "was paused", "nobody": "nobody was at it",
+    "person": "waited for an answer", "event": "waited for an event", "timer": "slept",
+    "child": "waited for a child run", "retry": "waited for the next attempt",
+    "paused": "was paused", "nobody": "nobody was at it",
 }  # fmt: skip
 
 

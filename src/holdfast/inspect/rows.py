@@ -49,7 +49,10 @@ def time_of(us: object) -> dt.datetime | None:
 
 def row_of(draft: Draft, around: Around) -> Row:
     """The row of a draft."""
-    made = _MAKERS.get(draft.kind, _fact)(draft, around)
+    if draft.kind in _CALLS:
+        made = _CALLS[draft.kind](draft, around)
+    else:
+        made = _FACTS.get(draft.kind, _fact)(draft)
     if draft.taken_back:
         made["state"] = "taken_back"
     started, ended = made.pop("from_us", draft.first.created_us), made.pop("to_us", None)
@@ -187,52 +190,52 @@ def _call(draft: Draft, around: Around) -> Facts:
     return _unended(draft.last, around)
 
 
-def _value(draft: Draft, around: Around) -> Facts:
+def _value(draft: Draft) -> Facts:
     return {"result": draft.last.data.get("value"), "to_us": draft.last.created_us}
 
 
-def _send(draft: Draft, around: Around) -> Facts:
+def _send(draft: Draft) -> Facts:
     data = draft.first.data
     return {"name": text_of(data.get("event")), "text": f"to {text_of(data.get('to'))}", "to_us": draft.last.created_us}
 
 
-def _branches(draft: Draft, around: Around) -> Facts:
+def _branches(draft: Draft) -> Facts:
     return {"count": number_of(draft.first.data.get("count"))}
 
 
-def _turn(draft: Draft, around: Around) -> Facts:
+def _turn(draft: Draft) -> Facts:
     return {"to_us": draft.last.created_us, "count": number_of(draft.last.data.get("turn"))}
 
 
 # --- facts -----------------------------------------------------------------------------------------------------------
 
 
-def _fact(draft: Draft, around: Around) -> Facts:
+def _fact(draft: Draft) -> Facts:
     data = draft.first.data
     return {"result": {key: part for key, part in data.items() if key != "kind"}, "to_us": draft.first.created_us}
 
 
-def _started(draft: Draft, around: Around) -> Facts:
+def _started(draft: Draft) -> Facts:
     data = draft.first.data
     given = {"args": data.get("args"), "kwargs": data.get("kwargs")}
     name = text_of(data.get("workflow")) or "workflow"
     return {"name": name, "result": given, "to_us": draft.first.created_us}
 
 
-def _ended(draft: Draft, around: Around) -> Facts:
+def _ended(draft: Draft) -> Facts:
     data, kind = draft.first.data, draft.first.kind
     facts: Facts = {"name": kind, "result": data.get("result"), "by": text_of(data.get("by")) or None}
     facts |= {**_failure(data), "to_us": draft.first.created_us}
     return {**facts, "state": {"completed": "done", "failed": "failed"}.get(kind, "cancelled")}
 
 
-def _log(draft: Draft, around: Around) -> Facts:
+def _log(draft: Draft) -> Facts:
     data = draft.first.data
     facts = {"name": text_of(data.get("level")) or "log", "text": text_of(data.get("message"))}
     return {**facts, "result": data.get("data"), "to_us": draft.first.created_us}
 
 
-def _stopped(draft: Draft, around: Around) -> Facts:
+def _stopped(draft: Draft) -> Facts:
     data = draft.first.data
     facts = {"by": text_of(data.get("by")) or None, "text": text_of(data.get("message"))}
     return {**facts, "to_us": draft.first.created_us, "state": "failed" if draft.kind == "diverged" else "done"}
@@ -252,13 +255,13 @@ def _rollback(draft: Draft, around: Around) -> Facts:
     return {**facts, "state": "running" if around.held else "waiting"}
 
 
-def _forked(draft: Draft, around: Around) -> Facts:
+def _forked(draft: Draft) -> Facts:
     data = draft.first.data
     told = f"from {text_of(data.get('from'))} at position {number_of(data.get('to'))}"
     return {"name": "fork", "text": told, "to_us": draft.first.created_us}
 
 
-def _pruned(draft: Draft, around: Around) -> Facts:
+def _pruned(draft: Draft) -> Facts:
     first, through = draft.first.position, number_of(draft.first.data.get("through"))
     return {"name": "pruned", "text": f"entries {first} to {through} were pruned", "count": through - first + 1}
 
@@ -268,9 +271,13 @@ def _iso(us: int) -> str:
     return found.isoformat(timespec="seconds") if found is not None else "never"
 
 
-_MAKERS: Final[dict[str, Callable[[Draft, Around], Facts]]] = {
+_CALLS: Final[dict[str, Callable[[Draft, Around], Facts]]] = {
     "step": _step, "effect": _effect, "ask": _ask, "sleep": _sleep, "wait": _wait, "child": _child, "call": _call,
+    "rollback": _rollback,
+}  # fmt: skip
+_FACTS: Final[dict[str, Callable[[Draft], Facts]]] = {
     "value": _value, "checkpoint": _value, "send": _send, "map": _branches, "gather": _branches, "loop": _branches,
     "turn": _turn, "started": _started, "ended": _ended, "log": _log, "paused": _stopped, "diverged": _stopped,
-    "rollback": _rollback, "forked": _forked, "pruned": _pruned,
+    "forked": _forked, "pruned": _pruned,
 }  # fmt: skip
+"""What does not depend on how the run stands now."""

@@ -6,19 +6,19 @@ entry, checkpoint and effect.
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.errors import InvalidInput
 from holdfast.inspect.calls import Draft, Met, drafted
-from holdfast.inspect.gaps import GAP_US, gap_row, gaps_in
-from holdfast.inspect.rows import Around, depth_of, row_of
+from holdfast.inspect.gaps import gap_row, gaps_in
+from holdfast.inspect.rows import Around, row_of
 from holdfast.inspect.shapes import Row, Timeline
 from holdfast.inspect.standing import standing_of
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
-from holdfast.model.status import TERMINAL
 from holdfast.model.views import Effect
 from holdfast.runtime.outside import gate_info
 from holdfast.runtime.reads import RESUME
@@ -31,6 +31,7 @@ from holdfast.verbs.shown import checked_checkpoint, effect_view, entry_view, ru
 from holdfast.verbs.store import Store
 from holdfast.verbs.values import metadata_dict, moment
 
+_EPOCH: Final = moment(0)
 _PLAIN_GAP_US: Final = 60_000_000
 """Of a run without a workflow nobody tells how long its work took, so only long stretches count."""
 
@@ -72,10 +73,8 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     drafts = drafted(past.entries) if is_workflow(past.entries) else _plain(past.entries)
     around.loops = frozenset(draft.call for draft in drafts if draft.kind == "loop")
     keyed = _rows(past, drafts, around)
-    moments = [*past.entries, *(Met(0, "", row.created_us, {}) for row in past.checkpoints if not past.entries)]
-    least_us = GAP_US if is_workflow(past.entries) else _PLAIN_GAP_US
-    gaps = gaps_in(moments, now_us, ended=around.ended, held=held, least_us=least_us)
-    keyed += [((gap.after, NUMBER_MAX, 2 + n), gap_row(gap, now_us, 0)) for n, gap in enumerate(gaps)]
+    keyed.sort(key=lambda pair: pair[0])
+    keyed += _gaps(past, keyed, around)
     keyed.sort(key=lambda pair: pair[0])
     rows = tuple(_settled([row for _, row in keyed], around))
     open_gates = [gate_info(run, gate) for _, gate in core.port.gates(run.run, "open", NUMBER_MAX)]
@@ -96,7 +95,8 @@ def _read(core: Core, run: RunRow, newest: int | None) -> _Past:
     entries = []
     for row in rows:
         data = entry_view(run, row).data
-        entries.append(Met(row.position, row.kind, row.created_us, data if isinstance(data, dict) else {}))
+        told = data if isinstance(data, dict) else {}
+        entries.append(Met(row.position, row.kind, row.created_us, told, row.commit_id))
     query = CheckpointQuery(run.run_id, limit=-1 if newest is None else newest)
     checkpoints = [checked_checkpoint(run, row) for _, row in reversed(core.port.find_checkpoints(query))]
     return _Past(run, entries, max(0, after - 1), checkpoints, core.port.effects(run.run))
@@ -114,27 +114,61 @@ def _plain(entries: list[Met]) -> list[Draft]:
 
 def _rows(past: _Past, drafts: list[Draft], around: Around) -> list[tuple[Key, Row]]:
     """The rows of calls and facts; then checkpoints and effects of which none of them tells."""
-    made = {} if not is_workflow(past.entries) else {row.created_us: row for row in past.checkpoints if not row.lane}
+    made = _made_with(past) if is_workflow(past.entries) else {}
     found: list[tuple[Key, Row]] = []
-    told: set[int] = set()
     keys: set[str] = set()
-    last_of = {draft.last.created_us: at for at, draft in enumerate(drafts)}
-    for at, draft in enumerate(drafts):
+    for draft in drafts:
         row = row_of(draft, around)
-        checkpoint = made.get(draft.last.created_us) if last_of[draft.last.created_us] == at else None
-        if checkpoint is not None:
-            told.add(checkpoint.number)
-            facts = {"checkpoint_id": checkpoint.checkpoint_id, "next_node": checkpoint.next_node}
-            row = msgspec.structs.replace(row, **facts)
+        for met in draft.entries:
+            checkpoint = made.get(met.position) if met.position != row.first or draft.kind != "turn" else None
+            if checkpoint is not None:
+                facts = {"checkpoint_id": checkpoint.checkpoint_id, "next_node": checkpoint.next_node}
+                row = msgspec.structs.replace(row, **facts)
         keys |= {key for met in draft.entries if type(key := met.data.get("key")) is str}
         found.append(((row.first, -1, 0 if row.kind == "turn" else 1), row))
+    told = {row.number for row in made.values()}
     for checkpoint in past.checkpoints:
         if checkpoint.number not in told:
             key = (checkpoint.covers, checkpoint.number, 0)
             found.append((key, _checkpoint_row(past.run, checkpoint)))
-    for line in past.effects:
-        if line.key not in keys:
-            found.append(((line.after_position, line.after_checkpoint, 1), _effect_row(around.ledger[line.key])))
+    untold = [line for line in past.effects if line.key not in keys]
+    found += [((one.after_position, one.after_checkpoint, 1), _effect_row(around.ledger[one.key])) for one in untold]
+    return found
+
+
+def _made_with(past: _Past) -> dict[int, CheckpointRow]:
+    """The engine's checkpoints, by the position of the last entry each was committed with.
+
+    One that ends a turn, or a rollback, covers that very entry; all others cover what was there before their commit.
+    """
+    at = {met.position: met for met in past.entries}
+    last = {met.commit: met.position for met in past.entries}
+    found: dict[int, CheckpointRow] = {}
+    for row in past.checkpoints:
+        own, following = at.get(row.covers), at.get(row.covers + 1)
+        if own is not None and own.kind in ("turn", "rolled_back", "forked") and own.created_us == row.created_us:
+            found.setdefault(own.position, row)
+        elif following is not None and following.created_us == row.created_us and not row.lane:
+            found.setdefault(last[following.commit], row)
+    return found
+
+
+def _gaps(past: _Past, keyed: list[tuple[Key, Row]], around: Around) -> list[tuple[Key, Row]]:
+    """The idle times, each behind what was done before it. `keyed` are all other rows, in order."""
+    now_us = around.now_us
+    if is_workflow(past.entries):
+        gaps = gaps_in(past.entries, now_us, ended=around.ended, held=around.held)
+        return [((gap.after, NUMBER_MAX, n), gap_row(gap, now_us, 0)) for n, gap in enumerate(gaps)]
+    moments = [
+        Met(at, "", int((row.started_at - _EPOCH) / dt.timedelta(microseconds=1)), {})
+        for at, (_, row) in enumerate(keyed)
+        if row.started_at is not None
+    ]
+    gaps = gaps_in(moments, now_us, ended=around.ended, held=around.held, least_us=_PLAIN_GAP_US)
+    found = []
+    for gap in gaps:
+        position, number, which = keyed[gap.after][0]
+        found.append(((position, number, which + 1), gap_row(gap._replace(after=position), now_us, 0)))
     return found
 
 
@@ -213,13 +247,17 @@ def _container(row: Row, about: _Inside, passed: bool, around: Around) -> Row:
 
 
 def folded(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The rows without what lies in finished turns; turns that follow one another become one row."""
+    """The rows without what lies in finished turns; turns that follow one another become one row.
+
+    Example:
+        folded(timeline(store, "order-17").rows)
+    """
     found: list[Row] = []
     hidden = ""
     for row in rows:
-        if row.kind == "turn" and row.state == "done":
+        if row.kind == "turn":
             hidden = row.call
-            if found and found[-1].kind in ("turn", "turns") and _loop(found[-1]) == _loop(row):
+            if found and found[-1].kind in ("turn", "turns") and _is_next(found[-1], row):
                 found[-1] = _joined(found[-1], row)
             else:
                 found.append(row)
@@ -229,18 +267,17 @@ def folded(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def _loop(row: Row) -> str:
-    return row.call.rpartition("[")[0]
+def _is_next(turns: Row, row: Row) -> bool:
+    loops = [one.call.rpartition("[")[0] for one in (turns, row)]
+    return loops[0] == loops[1] and turns.state == row.state
 
 
 def _joined(turns: Row, row: Row) -> Row:
     took = None
     if turns.started_at is not None and row.ended_at is not None:
         took = int((row.ended_at - turns.started_at).total_seconds() * 1_000_000)
-    first = turns.name.removeprefix("turns ").removeprefix("turn ").partition("–")[0]
+    first = turns.name.removeprefix("turns ").removeprefix("turn ").partition(" ")[0]
     return msgspec.structs.replace(
-        turns, kind="turns", name=f"turns {first}–{row.count}", call=row.call, last=row.last, ended_at=row.ended_at,
+        turns, kind="turns", name=f"turns {first} to {row.count}", call=row.call, last=row.last, ended_at=row.ended_at,
         duration_us=took, count=row.count, checkpoint_id=row.checkpoint_id, next_node=row.next_node,
     )  # fmt: skip
-
-
