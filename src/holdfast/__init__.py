@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.engine.retry import Retry
     from holdfast.errors import (
         AlreadyAnswered,
+        AmbiguousId,
         AttachmentConflict,
         BlockingCall,
         Cancelled,
@@ -165,6 +166,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AlreadyAnswered",
+    "AmbiguousId",
     "App",
     "AsyncRun",
     "AttachmentConflict",

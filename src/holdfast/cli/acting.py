@@ -10,7 +10,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.naming import run_named
 from holdfast.cli.session import Session
-from holdfast.model.status import READY, ROLLING_BACK
+from holdfast.model.status import READY, ROLLING_BACK, WAITING
 
 if TYPE_CHECKING:
     from holdfast.model.gates import GateInfo
@@ -46,18 +46,24 @@ def standing(session: Session, run_id: str) -> dict[str, Any]:
     }
 
 
-def tell(session: Session, run_id: str, **more: Any) -> None:
-    """Say where a run stands after a command."""
+def waits_for_answer(found: dict[str, Any]) -> bool:
+    """Whether a run that stands so waits for a person."""
+    return found["status"] == WAITING and bool(found["gates"])
+
+
+def tell(session: Session, run_id: str, **more: Any) -> dict[str, Any]:
+    """Say where a run stands after a command, and give that."""
     found = standing(session, run_id)
     if session.json:
         session.out.give({**found, **more})
-        return
+        return found
     session.say(f"{run_id} is {session.out.status(found['status'])}")
     for gate in session.app().gates(run_id) if found["gates"] else ():
         session.say(f"waits for an answer: {gate.prompt}")
         session.say(f"  holdfast answer {run_id} {usage_of(gate, many=len(found['gates']) > 1)}".rstrip())
     if found["left_for_worker"]:
         session.say("left for a worker: holdfast worker --app …")
+    return found
 
 
 def usage_of(gate: GateInfo, *, many: bool) -> str:

@@ -43,12 +43,15 @@ def given_answer(gate: GateInfo, pairs: tuple[str, ...], file: str | None) -> An
                 problems.append(str(error))
                 unread.add(name)
     checked = form.check(values)
-    for problem in checked.problems:
-        if problem.field.partition(".")[0].partition("[")[0] not in unread:
-            problems.append(str(problem))
+    problems += [str(problem) for problem in checked.problems if top_of(problem.field) not in unread]
     if problems:
         raise InvalidAnswer(gate.run_id, gate.gate, problems)
     return values
+
+
+def top_of(path: str) -> str:
+    """The field of the form that a path leads into."""
+    return path.partition(".")[0].partition("[")[0]
 
 
 def read_json(file: str) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from holdfast.cli.answers import top_of
 from holdfast.cli.output import lines_of, plain
 from holdfast.engine.forms import Field, parse_text
 from holdfast.errors import InvalidInput
@@ -74,7 +75,7 @@ def ask_form(session: Session, form: Form) -> Any:
             return values
         for problem in checked.problems:
             _complain(session, str(problem))
-        named = {problem.field.partition(".")[0].partition("[")[0] for problem in checked.problems}
+        named = {top_of(problem.field) for problem in checked.problems}
         again = [field for field in form.fields if field.name in named] or list(form.fields)
 
 
@@ -127,6 +128,8 @@ def _hint(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
+    if field.default is None:
+        return "nothing"
     if field.kind == "yes_no":
         return "y" if field.default else "n"
     for choice in field.choices:
@@ -187,16 +190,10 @@ def _several(label: str) -> str:
 
 
 def read_line(label: str) -> str:
-    """One line from the terminal. Raises click.Abort at its end."""
-    if sys.stdout.isatty():
-        try:
-            import readline  # noqa: F401 - gives input() its arrow keys
-        except ImportError:
-            pass
-        try:
-            return input(label)
-        except EOFError:
-            raise click.Abort from None
+    """One line from the terminal. Raises click.Abort at its end.
+
+    Not by readline, which does not hear a Ctrl-C that comes while it is getting ready.
+    """
     sys.stderr.write(label)
     sys.stderr.flush()
     line = sys.stdin.readline()

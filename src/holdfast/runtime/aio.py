@@ -140,7 +140,7 @@ class AsyncApp:
         here: bool = True,
     ) -> AsyncHandle:  # fmt: skip
         """Take a run back; see `App.rollback`."""
-        _, claimed = await self._driver.run(rollback.rolled_back(self._core, run_id, to, by, force=force))
+        _, claimed = await self._driver.run(rollback.rolled_back(self._core, run_id, to, by, force=force, here=here))
         await self._advance(claimed, once=not here)
         return AsyncHandle(self, run_id)
 

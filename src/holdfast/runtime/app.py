@@ -263,12 +263,13 @@ class App:
         Effects done since are undone in reverse by their `undo` functions, each recorded, so a crash in the middle is
         taken up where it was. What cannot be undone stops it with RollbackRefused before anything is done, unless
         `force=True` leaves it as it is. Then the run goes on from there; what it does anew has new idempotency keys.
-        Without `to` a rollback that was begun and stopped is taken up again.
+        Without `to` a rollback that was begun and stopped is taken up again. With `here=False` the run does not go on
+        here afterwards; in a process that does not know the workflow the rollback is only begun, for a worker.
 
         Example:
             app.rollback("order-17", to=1)
         """
-        _, claimed = self._run("rollback", rollback.rolled_back(self._core, run_id, to, by, force=force))
+        _, claimed = self._run("rollback", rollback.rolled_back(self._core, run_id, to, by, force=force, here=here))
         self._advance(claimed, once=not here)
         return Handle(self, run_id)
 

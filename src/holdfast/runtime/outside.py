@@ -230,9 +230,14 @@ def _woken(app: AppCore, row: RunRow, *, here: bool) -> Acts[Claimed | None]:
         return None
     if here and app.known(row.workflow) is not None:
         return claimed
-    app.nonces.discard(claimed.row.nonce)
-    yield Commit(row.run_id, app.token(8), claimed.place.guard(), status=READY, release=True)
+    yield from leave(app, claimed)
     return None
+
+
+def leave(app: AppCore, claimed: Claimed) -> Acts[None]:
+    """Give a run back, ready, to whoever can move it on."""
+    app.nonces.discard(claimed.row.nonce)
+    yield Commit(claimed.row.run_id, app.token(8), claimed.place.guard(), status=READY, release=True)
 
 
 def wake_due(app: AppCore, row: RunRow) -> Acts[None]:

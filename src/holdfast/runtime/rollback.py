@@ -23,7 +23,7 @@ from holdfast.model.commit import Commit, Committed, Guard, NewEntry
 from holdfast.model.plans import EffectPlan, RollbackPlan
 from holdfast.model.status import READY, ROLLING_BACK
 from holdfast.runtime.carrier import Carrier
-from holdfast.runtime.outside import known_run, somebody
+from holdfast.runtime.outside import known_run, leave, somebody
 from holdfast.runtime.reads import past_of
 from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
 from holdfast.runtime.whole import Whole, ledger_line, whole_of
@@ -42,16 +42,21 @@ def planned(app: AppCore, run_id: str, to: Any) -> Acts[RollbackPlan]:
 
 
 def rolled_back(
-    app: AppCore, run_id: str, to: Any, by: str | None, *, force: bool
-) -> Acts[tuple[RollbackPlan | None, Claimed]]:
-    """Begin a rollback, or take up one that was begun: the claim with which it is carried out."""
+    app: AppCore, run_id: str, to: Any, by: str | None, *, force: bool, here: bool
+) -> Acts[tuple[RollbackPlan | None, Claimed | None]]:
+    """Begin a rollback, or take up one that was begun: the claim with which it is carried out.
+
+    None if this process does not know the workflow and need not carry it out `here`: then the rollback is begun, and
+    the run is left ready for a process that knows it.
+    """
     who = somebody(by)
     if to is None:
-        return None, (yield from _taken_up(app, run_id))._replace(force=force)
+        taken = (yield from _taken_up(app, run_id))._replace(force=force)
+        return None, (yield from _kept(app, taken, here=here))
     gone: int | None = None
     while True:
         whole: Whole = yield lambda: whole_of(app.core, run_id)
-        if app.known(whole.run.workflow) is None:
+        if here and app.known(whole.run.workflow) is None:
             raise UnknownWorkflow(whole.run.workflow, list(app.registry.workflows))
         cut, undo = _cut(whole, to)
         plan = _shown(run_id, cut, undo)
@@ -69,12 +74,20 @@ def rolled_back(
         )  # fmt: skip
         outcome = yield from taking(app, commit)
         if type(outcome) is Committed:
-            return plan, claimed_of(app, outcome.run, taken_at)
+            return plan, (yield from _kept(app, claimed_of(app, outcome.run, taken_at), here=here))
         if outcome.why == why.POSITION:
             continue  # it moved on while it was looked at
         gone = (yield from fence_of_dead(app, outcome)) if outcome.why == why.CLAIMED else None
         if gone is None:
             raise refusal(app.place, commit, outcome)
+
+
+def _kept(app: AppCore, claimed: Claimed, *, here: bool) -> Acts[Claimed | None]:
+    """The claim, unless nothing can be done with it here."""
+    if here or app.known(claimed.row.workflow) is not None:
+        return claimed
+    yield from leave(app, claimed)
+    return None
 
 
 def _taken_up(app: AppCore, run_id: str) -> Acts[Claimed]:
