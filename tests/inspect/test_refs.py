@@ -112,6 +112,15 @@ def test_signs_in_ids_are_part_of_the_id(store: holdfast.Store) -> None:
     assert meant(store, "a:b~1") == ("a:b", 1)
 
 
+def test_a_run_whose_id_others_begin_with_is_meant_itself(store: holdfast.Store) -> None:
+    store.save("a", 1)
+    store.save("a/child", 1)
+    with pytest.raises(CheckpointNotFound, match="run 'a' has no checkpoint 3 before"):
+        checkpoint_of(store, "a~3")
+    with pytest.raises(CheckpointNotFound, match="run 'a' has no checkpoint 'x'"):
+        checkpoint_of(store, "a:x")
+
+
 def test_a_run_without_checkpoints_is_still_a_run(store: holdfast.Store) -> None:
     store.append("journal only", [{"kind": "a"}])
     assert meant(store, "journal") == ("journal only", None)

@@ -73,7 +73,7 @@ def checkpoint_of(store: Store, text: str) -> Located:
         run = find(core, text)
         if run is not None:
             return _located(core, run, _newest(core, run))
-        for look in _meanings(core, text, find):
+        for look in _meanings(core, text, find) if missing is None else ():
             try:
                 return look()
             except CheckpointNotFound as error:  # perhaps it means something else

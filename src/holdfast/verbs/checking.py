@@ -29,7 +29,12 @@ def verify(place: Place) -> Plan[Report]:
     Example:
         assert store.verify().problems == []
     """
-    return (yield lambda: _Verifier(place.core).report())  # type: ignore[no-any-return]
+    return (yield lambda: verified(place.core))  # type: ignore[no-any-return]
+
+
+def verified(core: Core, looked_at: Callable[[], object] = int) -> Report:
+    """The report of `verify`; `looked_at` is called for each run that was."""
+    return _Verifier(core, looked_at).report()
 
 
 def stats(place: Place) -> Plan[Stats]:
@@ -49,8 +54,9 @@ def stats(place: Place) -> Plan[Stats]:
 class _Verifier:
     """One look at everything."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, looked_at: Callable[[], object]) -> None:
         self._core = core
+        self._looked_at = looked_at
         self._port = core.port
         self._problems = [Problem(place=core.port.url, reason=reason) for reason in core.port.check()]
         self._checkpoints = self._entries = 0
@@ -61,6 +67,7 @@ class _Verifier:
         while rows := self._port.runs(RunQuery(before=before, limit=_PAGE)):
             for row in rows:
                 self._problems += self._settled_problems(row)
+                self._looked_at()
             runs, last = runs + len(rows), rows[-1].run
             if type(last) is not int or last >= before:
                 reason = "the list of runs cannot be followed to its end"

@@ -1,0 +1,40 @@
+"""`holdfast effects`: a run's ledger of side effects."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.naming import run_named
+from holdfast.cli.session import Session
+from holdfast.cli.showing import value_text
+from holdfast.inspect.plain import as_data
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--state", type=click.Choice(["in_doubt", "done", "failed", "undone"]), help="Only those in this state.")
+@click.pass_obj
+def command(session: Session, run: str, state: str | None) -> None:
+    """List a run's side effects and what became of each.
+
+    One that is in doubt was begun, and nobody knows whether it happened.
+
+    \b
+    Examples:
+      holdfast effects order-17
+      holdfast effects order-17 --state in_doubt --json
+    """
+    run_id = run_named(session, run)
+    found = [line for line in session.store().effects(run_id) if state in (None, line.state)]
+    if session.json:
+        session.out.give({"run_id": run_id, "effects": as_data(found)})
+        return
+    if not found:
+        session.out.note("no effects" if state is None else f"no effects that are {state}")
+        return
+    rows = [
+        (line.key, line.state, line.tool or "-", line.target or "-", "yes" if line.reversible else "no",
+         session.out.time(line.updated_at), value_text(line.result) if line.result is not None else "")
+        for line in found
+    ]  # fmt: skip
+    session.out.table(("KEY", "STATE", "TOOL", "TARGET", "UNDO", "UPDATED", "RESULT"), rows)

@@ -1,0 +1,46 @@
+"""`holdfast gates`: the inbox of everything that waits for somebody."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.acting import usage_of
+from holdfast.cli.naming import run_named
+from holdfast.cli.output import one_line
+from holdfast.cli.session import Session
+from holdfast.inspect.inbox import gates_of
+from holdfast.inspect.plain import as_data
+
+
+@click.command()
+@click.argument("run", metavar="[RUN]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Also those that are answered, expired or closed.")
+@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1), help="How many at most.")
+@click.pass_obj
+def command(session: Session, run: str | None, everything: bool, limit: int) -> None:
+    """List the questions that wait for an answer.
+
+    \b
+    Examples:
+      holdfast gates
+      holdfast gates order-17 --all
+      holdfast gates --json
+    """
+    run_id = None if run is None else run_named(session, run)
+    gates = gates_of(session.store(), run_id, state=None if everything else "open", limit=limit)
+    if session.json:
+        session.out.give({"gates": as_data(gates)})
+        return
+    if not gates:
+        session.out.note("nothing waits for an answer" if not everything else "no gates")
+        return
+    rows = []
+    for gate in gates:
+        until = f"until {session.out.time(gate.expires_at)}" if gate.expires_at else ""
+        by = f"by {gate.answered_by}" if gate.answered_by else ", ".join(gate.who)
+        rows.append((gate.run_id, gate.gate, gate.state, session.out.time(gate.opened_at), until, by, gate.prompt))
+    session.out.table(("RUN", "GATE", "STATE", "OPENED", "EXPIRES", "WHO", "QUESTION"), rows)
+    first = next((gate for gate in gates if gate.state == "open"), None)
+    if first is not None:
+        many = sum(gate.run_id == first.run_id and gate.state == "open" for gate in gates) > 1
+        session.out.note(one_line(f"answer: holdfast answer {first.run_id} {usage_of(first, many=many)}".rstrip()))

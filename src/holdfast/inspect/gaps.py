@@ -1,0 +1,127 @@
+"""Idle time: the stretches in which a run recorded nothing, and what it waited for in them.
+
+An entry tells when it was written and, of a step or an effect, how long that took; so from one entry to where the work
+for the next began nothing was done. Where the journal tells when the waiting was over (an answer's time, a timer's) the
+rest of the stretch is one of its own: the run could have gone on, and nobody took it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from holdfast.engine.record import full_name
+from holdfast.inspect.calls import Met, number_of, text_of
+from holdfast.inspect.rows import time_of
+from holdfast.inspect.shapes import Row
+
+GAP_US: Final = 1_000_000
+"""Shorter stretches are not worth a row; the engine itself waits so long without giving a run back."""
+_ORDER: Final = ("person", "event", "timer", "retry", "child", "paused")
+_TEXTS: Final = {
+    "person": "waited for an answer", "event": "waited for an event", "timer": "slept",
+    "child": "waited for a child run", "retry": "waited for the next attempt",
+    "paused": "was paused", "nobody": "nobody was at it",
+}  # fmt: skip
+
+
+class _Open(NamedTuple):
+    """Something that is waited for."""
+
+    reason: str
+    what: str
+    due_us: int = 0
+
+
+class Gap(NamedTuple):
+    """A stretch of idle time behind the entry at `after`. `end_us` None: it has not ended."""
+
+    after: int
+    reason: str
+    what: str
+    start_us: int
+    end_us: int | None
+
+
+def gaps_in(entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, least_us: int = GAP_US) -> list[Gap]:
+    """All stretches, in order; if the run has not ended and nobody holds it, also the one up to now."""
+    found: list[Gap] = []
+    waits: dict[str, _Open] = {}
+    busy_us = after = 0
+    for created_us, group in groupby(entries, key=lambda met: met.created_us):
+        together = list(group)
+        start_us = created_us - max(number_of(met.data.get("us")) for met in together)
+        if busy_us and start_us - busy_us >= least_us:
+            found += _split(after, busy_us, start_us, waits, together, least_us)
+        busy_us, after = max(busy_us, created_us), together[-1].position
+        waits.pop("", None)
+        for met in together:
+            _note(waits, met)
+    if busy_us and not ended and not held and now_us - busy_us >= least_us:
+        found += _still(after, busy_us, now_us, waits, least_us)
+    return found
+
+
+def _first(waits: dict[str, _Open]) -> _Open:
+    """What counts as the reason, of all that is waited for."""
+    return min(waits.values(), key=lambda one: _ORDER.index(one.reason), default=_Open("nobody", ""))
+
+
+def _split(
+    after: int, start_us: int, end_us: int, waits: dict[str, _Open], together: list[Met], least_us: int
+) -> list[Gap]:
+    reason = _first(waits)
+    over_us = end_us
+    if reason.reason == "person":
+        told = [number_of(met.data.get("at_us")) for met in together if met.kind == "answered"]
+        over_us = min([us for us in told if us], default=end_us)
+    elif reason.due_us:
+        over_us = reason.due_us
+    over_us = min(max(over_us, start_us), end_us)
+    parts = [Gap(after, reason.reason, reason.what, start_us, over_us), Gap(after, "nobody", "", over_us, end_us)]
+    return [gap for gap in parts if gap.end_us is not None and gap.end_us - gap.start_us >= least_us]
+
+
+def _still(after: int, start_us: int, now_us: int, waits: dict[str, _Open], least_us: int) -> list[Gap]:
+    reason = _first(waits)
+    if reason.due_us and start_us <= reason.due_us < now_us:
+        parts = [Gap(after, reason.reason, reason.what, start_us, reason.due_us)]
+        parts = [gap for gap in parts if reason.due_us - start_us >= least_us]
+        return [*parts, Gap(after, "nobody", "", reason.due_us, None)]
+    return [Gap(after, reason.reason, reason.what, start_us, None)]
+
+
+def _note(waits: dict[str, _Open], met: Met) -> None:
+    """Keep account of what is waited for after this entry."""
+    data = met.data
+    call = full_name(text_of(data.get("in")), text_of(data.get("call")))
+    match met.kind:
+        case "asked":
+            waits[call] = _Open("person", text_of(data.get("gate")))
+        case "wait":
+            waits[call] = _Open("event", text_of(data.get("event")), number_of(data.get("due_us")))
+        case "sleep":
+            waits[call] = _Open("timer", call, number_of(data.get("due_us")))
+        case "attempt":
+            waits[call] = _Open("retry", call, number_of(data.get("due_us")))
+        case "child" if not data.get("detached"):
+            waits[call] = _Open("child", text_of(data.get("child")))
+        case "paused" | "diverged":
+            waits[""] = _Open("paused", text_of(data.get("by")))
+        case "rolled_back" | "forked":
+            waits.clear()
+        case _:
+            waits.pop(call, None)
+    for name in [name for name, one in waits.items() if one.reason == "timer" and one.due_us <= met.created_us]:
+        del waits[name]
+
+
+def gap_row(gap: Gap, now_us: int, depth: int) -> Row:
+    """The row of a gap."""
+    end_us = now_us if gap.end_us is None else gap.end_us
+    return Row(
+        kind="gap", name=gap.what, reason=gap.reason, text=_TEXTS[gap.reason], first=gap.after, last=gap.after,
+        state="done" if gap.end_us is not None else "waiting", depth=depth, started_at=time_of(gap.start_us),
+        ended_at=None if gap.end_us is None else time_of(gap.end_us), duration_us=max(0, end_us - gap.start_us),
+    )  # fmt: skip

@@ -1,0 +1,283 @@
+"""Drafts as rows: the state of each call, how long it took, and what there is to say about it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.inspect.calls import Draft, Met, number_of, text_of
+from holdfast.inspect.shapes import Row
+from holdfast.model.status import TERMINAL
+from holdfast.model.views import Effect
+from holdfast.verbs.values import moment
+
+Facts = dict[str, Any]
+"""Fields of a row."""
+
+
+class Around(msgspec.Struct):
+    """What is known of the run beside its journal."""
+
+    status: str
+    now_us: int
+    held: bool
+    """Somebody alive is at it."""
+    ledger: Mapping[str, Effect]
+    loops: frozenset[str] = frozenset()
+    """The full names of all loops."""
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def unended(self) -> str:
+        """The state of a call that has begun and not ended."""
+        return "stopped" if self.ended else "running" if self.held else "waiting"
+
+
+def time_of(us: object) -> dt.datetime | None:
+    """A moment that an entry tells; None if it tells none that there can be."""
+    try:
+        return moment(us) if type(us) is int else None
+    except OverflowError:
+        return None
+
+
+def row_of(draft: Draft, around: Around) -> Row:
+    """The row of a draft."""
+    if draft.kind in _CALLS:
+        made = _CALLS[draft.kind](draft, around)
+    else:
+        made = _FACTS.get(draft.kind, _fact)(draft)
+    if draft.taken_back:
+        made["state"] = "taken_back"
+    started, ended = made.pop("from_us", draft.first.created_us), made.pop("to_us", None)
+    made.setdefault("duration_us", None if ended is None else max(0, ended - started))
+    return Row(
+        kind=draft.kind, scope=draft.scope, call=draft.call, first=draft.first.position, last=draft.last.position,
+        depth=depth_of(draft.scope, around.loops) + (draft.kind == "turn"), started_at=time_of(started),
+        ended_at=time_of(ended), **{"name": draft.name, **made},
+    )  # fmt: skip
+
+
+def depth_of(scope: str, loops: frozenset[str]) -> int:
+    """How many rows a scope lies under: each branch is one, each turn of a loop two."""
+    depth = at = 0
+    while (at := scope.find("[", at)) >= 0:
+        depth += 2 if scope[:at] in loops else 1
+        at += 1
+    return depth or int(bool(scope))
+
+
+def error_text(error: object) -> str:
+    """An error as it is recorded, in one line."""
+    if not isinstance(error, dict):
+        return ""
+    message = str(error.get("message", "")).strip()
+    return f"{error.get('type', 'error')}: {message.splitlines()[0] if message else ''}".rstrip(": ")
+
+
+def _failure(data: Facts) -> Facts:
+    error = data.get("error")
+    return {"state": "failed", "error": error, "text": error_text(error)} if error is not None else {}
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def _step(draft: Draft, around: Around) -> Facts:
+    last, attempts = draft.last, sum(met.kind == "attempt" for met in draft.entries)
+    if last.kind == "step":
+        us = number_of(last.data.get("us"))
+        first_us = draft.first.created_us if attempts else last.created_us - us
+        told = number_of(last.data.get("attempts")) or attempts + 1
+        facts: Facts = {"result": last.data.get("result"), "attempts": told, **_failure(last.data)}
+        return {**facts, "from_us": first_us, "to_us": last.created_us, "duration_us": us}
+    return {**_unended(last, around), "attempts": attempts}
+
+
+def _unended(last: Met, around: Around) -> Facts:
+    """A call that has not come to its end."""
+    if last.kind == "cancelling":
+        return {"state": "cancelled", "by": text_of(last.data.get("by")) or None, "to_us": last.created_us}
+    if last.kind == "refused":
+        return {**_failure(last.data), "to_us": last.created_us}
+    facts: Facts = {"state": around.unended}
+    if last.kind == "attempt":
+        error = last.data.get("error")
+        facts |= {"error": error, "text": f"attempt {number_of(last.data.get('number'))}: {error_text(error)}"}
+    return facts
+
+
+def _effect(draft: Draft, around: Around) -> Facts:
+    key = next((text_of(met.data.get("key")) for met in draft.entries if "key" in met.data), "")
+    line = around.ledger.get(key)
+    facts: Facts = {"effect": line, "attempts": 1 + sum(met.kind == "attempt" for met in draft.entries)}
+    last = draft.last
+    if last.kind == "outcome":
+        how, by = text_of(last.data.get("how")), text_of(last.data.get("by"))
+        facts |= {"result": last.data.get("result"), "by": by or None, "to_us": last.created_us}
+        facts |= {"text": _HOW.get(how, how).format(by=by)} if how else {}
+        facts |= _failure(last.data)
+        facts |= {"state": "in_doubt"} if last.data.get("doubt") else {}
+        us = number_of(last.data.get("us"))
+        if us and len(draft.entries) > 1:
+            facts["duration_us"] = us
+    elif last.kind in ("intent", "asked", "answered"):
+        facts["state"] = "running" if around.held and last.kind == "intent" else "in_doubt"
+        facts["text"] = text_of(last.data.get("prompt"))
+    else:
+        facts |= _unended(last, around)
+    if line is not None and line.state == "undone":
+        facts["state"] = "undone"
+    return facts
+
+
+_HOW: Final = {
+    "checked": "found out by its check",
+    "answered": "told by {by}",
+    "reused": "taken over from run {by}",
+    "recorded": "recorded before under the same key",
+}
+
+
+def _ask(draft: Draft, around: Around) -> Facts:
+    asked, answered = draft.of("asked"), draft.last if draft.last.kind == "answered" else None
+    facts: Facts = {"text": text_of(asked.data.get("prompt")) if asked else ""}
+    if answered is None:
+        return {**facts, **_unended(draft.last, around), "state": "stopped" if around.ended else "waiting"}
+    data = answered.data
+    facts |= {"result": data.get("answer"), "to_us": number_of(data.get("at_us")) or answered.created_us}
+    if data.get("expired"):
+        return {**facts, "state": "failed" if data.get("failed") else "expired"}
+    return {**facts, "by": text_of(data.get("by")) or None}
+
+
+def _sleep(draft: Draft, around: Around) -> Facts:
+    due_us = number_of(draft.first.data.get("due_us"))
+    if draft.last.kind in ("cancelling", "refused"):
+        return _unended(draft.last, around)
+    if due_us <= around.now_us:
+        return {"to_us": due_us}
+    return {"state": "stopped" if around.ended else "waiting", "text": f"until {_iso(due_us)}"}
+
+
+def _wait(draft: Draft, around: Around) -> Facts:
+    last, event = draft.last, text_of(draft.first.data.get("event"))
+    if last.kind == "received":
+        facts: Facts = {"name": event, "result": last.data.get("value"), "by": text_of(last.data.get("by")) or None}
+        return {**facts, "to_us": last.created_us, "text": "nothing came in time" if "timeout" in last.data else ""}
+    return {"name": event or draft.name, **_unended(last, around)}
+
+
+def _child(draft: Draft, around: Around) -> Facts:
+    first, last = draft.first.data, draft.last
+    facts: Facts = {"text": text_of(first.get("child")), "name": text_of(first.get("workflow")) or draft.name}
+    if last.kind == "child_ended":
+        failed = _failure(last.data)
+        failed = {**failed, "text": f"{facts['text']}: {failed['text']}"} if failed else {}
+        return {**facts, "result": last.data.get("result"), "to_us": last.created_us, **failed}
+    if last.kind == "child" and first.get("detached"):
+        return {**facts, "to_us": draft.first.created_us}
+    return {**facts, **_unended(last, around)}
+
+
+def _call(draft: Draft, around: Around) -> Facts:
+    return _unended(draft.last, around)
+
+
+def _value(draft: Draft) -> Facts:
+    return {"result": draft.last.data.get("value"), "to_us": draft.last.created_us}
+
+
+def _send(draft: Draft) -> Facts:
+    data = draft.first.data
+    return {"name": text_of(data.get("event")), "text": f"to {text_of(data.get('to'))}", "to_us": draft.last.created_us}
+
+
+def _branches(draft: Draft) -> Facts:
+    return {"count": number_of(draft.first.data.get("count"))}
+
+
+def _turn(draft: Draft) -> Facts:
+    return {"to_us": draft.last.created_us, "count": number_of(draft.last.data.get("turn"))}
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+def _fact(draft: Draft) -> Facts:
+    data = draft.first.data
+    return {"result": {key: part for key, part in data.items() if key != "kind"}, "to_us": draft.first.created_us}
+
+
+def _started(draft: Draft) -> Facts:
+    data = draft.first.data
+    given = {"args": data.get("args"), "kwargs": data.get("kwargs")}
+    name = text_of(data.get("workflow")) or "workflow"
+    return {"name": name, "result": given, "to_us": draft.first.created_us}
+
+
+def _ended(draft: Draft) -> Facts:
+    data, kind = draft.first.data, draft.first.kind
+    facts: Facts = {"name": kind, "result": data.get("result"), "by": text_of(data.get("by")) or None}
+    facts |= {**_failure(data), "to_us": draft.first.created_us}
+    return {**facts, "state": {"completed": "done", "failed": "failed"}.get(kind, "cancelled")}
+
+
+def _log(draft: Draft) -> Facts:
+    data = draft.first.data
+    facts = {"name": text_of(data.get("level")) or "log", "text": text_of(data.get("message"))}
+    return {**facts, "result": data.get("data"), "to_us": draft.first.created_us}
+
+
+def _stopped(draft: Draft) -> Facts:
+    data = draft.first.data
+    facts = {"by": text_of(data.get("by")) or None, "text": text_of(data.get("message"))}
+    return {**facts, "to_us": draft.first.created_us, "state": "failed" if draft.kind == "diverged" else "done"}
+
+
+def _rollback(draft: Draft, around: Around) -> Facts:
+    first, last = draft.first.data, draft.last
+    undone = [text_of(met.data.get("key")) for met in draft.entries if met.kind == "undone" and "left" not in met.data]
+    facts: Facts = {
+        "text": f"to position {number_of(first.get('to'))}" + (f", undone: {', '.join(undone)}" if undone else ""),
+        "by": text_of(first.get("by")) or None, "result": {"to": first.get("to"), "undone": undone},
+    }  # fmt: skip
+    if last.kind == "rolled_back":
+        return {**facts, "to_us": last.created_us}
+    if last.kind == "undo_failed":
+        return {**facts, **_failure(last.data)}
+    return {**facts, "state": "running" if around.held else "waiting"}
+
+
+def _forked(draft: Draft) -> Facts:
+    data = draft.first.data
+    told = f"from {text_of(data.get('from'))} at position {number_of(data.get('to'))}"
+    return {"name": "fork", "text": told, "to_us": draft.first.created_us}
+
+
+def _pruned(draft: Draft) -> Facts:
+    first, through = draft.first.position, number_of(draft.first.data.get("through"))
+    return {"name": "pruned", "text": f"entries {first} to {through} were pruned", "count": through - first + 1}
+
+
+def _iso(us: int) -> str:
+    found = time_of(us)
+    return found.isoformat(timespec="seconds") if found is not None else "never"
+
+
+_CALLS: Final[dict[str, Callable[[Draft, Around], Facts]]] = {
+    "step": _step, "effect": _effect, "ask": _ask, "sleep": _sleep, "wait": _wait, "child": _child, "call": _call,
+    "rollback": _rollback,
+}  # fmt: skip
+_FACTS: Final[dict[str, Callable[[Draft], Facts]]] = {
+    "value": _value, "checkpoint": _value, "send": _send, "map": _branches, "gather": _branches, "loop": _branches,
+    "turn": _turn, "started": _started, "ended": _ended, "log": _log, "paused": _stopped, "diverged": _stopped,
+    "forked": _forked, "pruned": _pruned,
+}  # fmt: skip
+"""What does not depend on how the run stands now."""
