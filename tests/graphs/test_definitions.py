@@ -129,6 +129,22 @@ def test_a_process_without_the_file_goes_on_by_what_the_run_carries(everywhere: 
     assert everywhere.app.answer(everywhere.run_id, {"ok": True}).result() == "DONE"
 
 
+def test_a_worker_with_the_functions_needs_no_file(stage: GraphStage, tmp_path: Any) -> None:
+    url = f"sqlite:{tmp_path / 'alone.db'}"
+    flow = {"id": "f", "stages": [{"id": "s", "type": "call", "function": "shout", "output_key": "x"}]}
+    with holdfast.App(url) as other:
+        other.function(name="shout")(lambda: "HEY")
+        other.graph(flow)
+        other.start("f", {}, run_id="r", here=False)
+    with holdfast.App(url) as bare:
+        bare.worker().run(until_idle=True)
+        assert bare.handle("r").status() == "ready", "it names what this process does not have"
+    with holdfast.App(url) as app:
+        app.function(name="shout")(lambda: "HEY")
+        app.worker().run(until_idle=True)
+        assert app.handle("r").result()["x"] == "HEY"
+
+
 def test_whoever_answers_inside_a_run_can_move_the_whole_on(stage: GraphStage) -> None:
     inner = {"id": "inner", "stages": [ASK, {"id": "end", "type": "end", "result": "{{ a.ok }}"}]}
     stage.graph(

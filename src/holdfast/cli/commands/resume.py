@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.acting import leave_option, standing, tell, waits_for_answer
-from holdfast.cli.naming import offered_runs, run_adopted
+from holdfast.cli.naming import adopt, offered_runs, run_adopted
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError
@@ -62,6 +62,7 @@ def _all(session: Session, workflow: str | None, *, leave: bool) -> int:
     with session.out.progress("resuming", len(paused)) as progress:
         for info in paused:
             try:
+                adopt(session, info.run_id)
                 app.resume(info.run_id, here=not leave)
                 done.append({**standing(session, info.run_id), "error": None})
             except HoldfastError as error:  # one run's trouble is not the others'
