@@ -65,6 +65,7 @@ def test_a_graph_made_in_python_is_the_one_its_data_says() -> None:
         ),
         edges=(Edge(source="ask", target="each"), Edge(source="each", target="end")),
     )
+    assert json.loads(json.dumps(graph.as_data())) == graph.as_data()
     assert Graph.from_data(json.loads(json.dumps(graph.as_data()))) == graph
     app = holdfast.App("memory:")
     app.graph(graph, functions=[abs])

@@ -259,7 +259,7 @@ class Graph(Part, frozen=True, kw_only=True):
         Example:
             graph.as_data()["id"]
         """
-        found: dict[str, Any] = msgspec.to_builtins(self)
+        found: dict[str, Any] = _listed(msgspec.to_builtins(self))
         return found
 
     def verify(self, app: Known | HasRegistry | None = None) -> list[Finding]:
@@ -303,3 +303,10 @@ class Graph(Part, frozen=True, kw_only=True):
         from holdfast.graphs.schema import json_schema
 
         return json_schema()
+
+
+def _listed(value: Any) -> Any:
+    """Plain data with lists for its tuples."""
+    if isinstance(value, dict):
+        return {key: _listed(part) for key, part in value.items()}
+    return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
