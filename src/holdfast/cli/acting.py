@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.naming import run_named
+from holdfast.cli.naming import offered_runs, run_named
 from holdfast.cli.session import Session
 from holdfast.model.status import READY, ROLLING_BACK, WAITING
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from holdfast.model.views import RunInfo
     from holdfast.runtime.app import App
 
-run_argument = click.argument("run", metavar="RUN")
+run_argument = click.argument("run", metavar="RUN", shell_complete=offered_runs)
+runs_argument = click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=offered_runs)
 by_option = click.option("--by", metavar="NAME", help="Who does it; else the user of this process.")
 leave_option = click.option("--leave", is_flag=True, help="Only record it, and leave the rest to a worker.")
 

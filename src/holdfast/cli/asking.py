@@ -7,13 +7,10 @@ is sent before the whole answer fits. Ctrl-C or Ctrl-D leaves the gate open.
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from holdfast.cli.answers import top_of
-from holdfast.cli.output import lines_of, plain
+from holdfast.cli.output import lines_of, plain, read_line
 from holdfast.engine.forms import Field, parse_text
 from holdfast.errors import InvalidInput
 
@@ -187,19 +184,6 @@ def _several(label: str) -> str:
         if line.strip() == _END or (not lines and not line.strip()):
             return "\n".join(lines)
         lines.append(line)
-
-
-def read_line(label: str) -> str:
-    """One line from the terminal. Raises click.Abort at its end.
-
-    Not by readline, which does not hear a Ctrl-C that comes while it is getting ready.
-    """
-    sys.stderr.write(label)
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise click.Abort
-    return line.rstrip("\n")
 
 
 def _complain(session: Session, text: str) -> None:

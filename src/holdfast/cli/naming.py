@@ -1,15 +1,70 @@
-"""Runs as people name them: an id, the unique beginning of one, or @latest. `inspect.refs` says what they mean."""
+"""Runs and places in them as people name them. `inspect.refs` says what ids and their beginnings mean.
+
+order-17     the run, or where it ends
+order-17~2   its checkpoint two before the newest
+order-17@42  position 42 of its journal
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.inspect.refs import run_of
+from holdfast.errors import HoldfastError, RunNotFound
+from holdfast.inspect.refs import LATEST, checkpoint_of, run_of
 
 if TYPE_CHECKING:
+    import click
+
     from holdfast.cli.session import Session
+
+_AT: Final = re.compile(r"(?P<run>.+)@(?P<position>[0-9]{1,18})", re.DOTALL)
+_OFFERED_MAX: Final = 100
+
+
+class Spot(NamedTuple):
+    """A run and a place in it; without one, its end."""
+
+    run_id: str
+    at: int | None = None
+    checkpoint_id: str | None = None
 
 
 def run_named(session: Session, text: str) -> str:
     """The id of the run that is meant; RunNotFound if there is none, AmbiguousId if there are several."""
     return run_of(session.store(), text)
+
+
+def spot_named(session: Session, text: str) -> Spot:
+    """The run and the place in it that are meant. An id that looks like a place is an id."""
+    store = session.store()
+    if text == LATEST or store.port.run(text) is not None:
+        return Spot(run_of(store, text))
+    found = _AT.fullmatch(text)
+    if found is not None:
+        try:
+            return Spot(run_of(store, found["run"]), at=int(found["position"]))
+        except RunNotFound:
+            pass
+    located = checkpoint_of(store, text)
+    if located.checkpoint is None or located.run.run_id.startswith(text):
+        return Spot(located.run.run_id)
+    return Spot(located.run.run_id, checkpoint_id=located.checkpoint.checkpoint_id)
+
+
+def offered_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
+    """Runs a shell may offer: those whose id begins with what was typed, newest first."""
+    from click.shell_completion import CompletionItem
+
+    from holdfast.cli.session import Session
+
+    session = context.find_object(Session)
+    if session is None:
+        return []
+    try:
+        runs = session.store().runs(limit=_OFFERED_MAX, prefix=incomplete, damaged="skip")
+    except HoldfastError:  # a shell is told nothing rather than of trouble
+        return []
+    finally:
+        session.close()
+    return [CompletionItem(info.run_id, help=f"{info.workflow} {info.status}".strip()) for info in runs]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import select
 import shutil
 import sys
 import unicodedata
@@ -26,6 +27,7 @@ _COLORS: Final = {
     "ready": "cyan", "running": "blue", "waiting": "yellow", "paused": "magenta", "rolling_back": "magenta",
     "completed": "green", "failed": "red", "cancelled": "bright_black",
 }  # fmt: skip
+_LISTEN_S: Final = 0.1
 _LAST_MIN: Final = 8
 """With less room than this for the last column, lines run over the edge rather than say nothing."""
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -50,6 +52,13 @@ class Output:
         sys.stdout.flush()
         self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
+
+    def hush(self) -> None:
+        """Write to nobody from now on, also what is still in buffers."""
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, self._json):
+            os.dup2(nobody, stream.fileno())
+        os.close(nobody)
 
     @property
     def width(self) -> int:
@@ -111,7 +120,10 @@ class Output:
             return True
         if not self.can_ask:
             raise CannotAsk(f"{question} Nobody can be asked here, so nothing was done; give {option} to do it")
-        return click.confirm(question, default=False, err=True)
+        while True:
+            answer = read_line(f"{question} [y/N]: ").strip().casefold()
+            if answer in ("y", "yes", "n", "no", ""):
+                return answer.startswith("y")
 
     @contextmanager
     def progress(self, label: str, total: int | None) -> Iterator[Progress]:
@@ -140,6 +152,26 @@ class Progress:
         """So much more is done."""
         if self._bar is not None:
             self._bar.advance(self._task, by)
+
+    def reach(self, done: int, total: int) -> None:
+        """So much of so much is done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+
+def read_line(label: str) -> str:
+    """Ask for a line in the terminal. Raises click.Abort at the end of input, KeyboardInterrupt on Ctrl-C.
+
+    It waits in small steps, because a signal that comes just before a read would only be heard after it.
+    """
+    sys.stderr.write(label)
+    sys.stderr.flush()
+    while not select.select([sys.stdin], [], [], _LISTEN_S)[0]:
+        pass
+    line = sys.stdin.readline()  # a terminal gives one line at a time, so nothing is left in a buffer
+    if not line:
+        raise click.Abort
+    return line.rstrip("\n")
 
 
 def lines_of(text: str) -> list[str]:

@@ -6,6 +6,7 @@ that may be the first to write asks for `store(create=True)`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,6 +69,13 @@ class Session:
         setting = store_setting(self.store_given)
         return Where(setting.value, setting.source)
 
+    def location(self) -> Where:
+        """The store's URL and where it came from, for what opens it by itself."""
+        if self.app_named() is not None:
+            self.app(create=True)
+        self._where = self._where or self._settled()
+        return self._where
+
     def store(self, *, create: bool = False) -> Store:
         """The store, opened. NoStore if it is not there, unless it may be created."""
         if self._store is None:
@@ -121,6 +129,7 @@ class Session:
                 )
             self._where = Where(url, f"the app {setting.value}")
             app: App = found
+            self._owned.append(app)  # the process ends with this command
         else:
             self._where = wanted
             if not create:
@@ -137,4 +146,5 @@ class Session:
     def close(self) -> None:
         """Close what this command opened."""
         while self._owned:
-            self._owned.pop().close()
+            with contextlib.suppress(HoldfastError):  # what the command did is done and told
+                self._owned.pop().close()

@@ -97,6 +97,15 @@ def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
     entries = 0
     if keep.journal:
         entries = _removable(core, run, unneeded_entries(row for row in checkpoints if row.number not in gone))
+    freed = would_free(core, run, removed)
+    return Pruned(
+        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),
+        chunks=freed.chunks, bytes_freed=freed.bytes, dry_run=True, entries=entries,
+    )  # fmt: skip
+
+
+def would_free(core: Core, run: RunRow, removed: list[CheckpointRow]) -> Swept:
+    """What removing these checkpoints of a run would free: their own bytes, and the chunks only they need."""
     sizes = core.port.chunk_sizes(run.family)
     roots = Counter(core.port.roots(run.family)[0])
     roots.subtract(row.root for row in removed)
@@ -104,11 +113,7 @@ def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
     attachments = core.port.attachments(run.run, None, None)
     roots.subtract(row.root for row in attachments if (row.lane, row.checkpoint_id) in attached)
     dead = sizes.keys() - marked(core, run.family, [root for root, count in roots.items() if count > 0])
-    return Pruned(
-        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),
-        chunks=len(dead), bytes_freed=sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed),
-        dry_run=True, entries=entries,
-    )  # fmt: skip
+    return Swept(len(dead), sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed))
 
 
 def _removable(core: Core, run: RunRow, ranges: list[tuple[int, int]]) -> int:

@@ -9,9 +9,10 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.acting import by_option, leave_option, run_argument, tell, usage_of
 from holdfast.cli.answers import given_answer
-from holdfast.cli.asking import ask_gate, read_line
+from holdfast.cli.asking import ask_gate
 from holdfast.cli.exits import CannotAsk
 from holdfast.cli.naming import run_named
+from holdfast.cli.output import read_line
 from holdfast.cli.session import Session
 from holdfast.errors import GateClosed, InvalidAnswer, InvalidInput
 from holdfast.limits import NUMBER_MAX

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli import exits
 from holdfast.cli.acting import leave_option, standing, tell, waits_for_answer
-from holdfast.cli.naming import run_named
+from holdfast.cli.naming import offered_runs, run_named
+from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError
-from holdfast.limits import RUNS_PAGE_MAX
 from holdfast.model.status import PAUSED
-
-if TYPE_CHECKING:
-    from holdfast.model.views import RunInfo
 
 
 @click.command()
-@click.argument("run", metavar="RUN", required=False)
+@click.argument("run", metavar="RUN", required=False, shell_complete=offered_runs)
 @click.option("--all", "every", is_flag=True, help="All paused runs.")
 @click.option("--workflow", metavar="NAME", help="With --all: only runs of this workflow.")
 @leave_option
@@ -60,7 +57,7 @@ def tell_and_judge(session: Session, run_id: str) -> int:
 def _all(session: Session, workflow: str | None, *, leave: bool) -> int:
     app = session.app()
     session.how_to_go_on = "`holdfast resume --all` goes on with the others."
-    paused = _paused(session, workflow)
+    paused = selected(session, (), every=True, workflow=workflow, status=(PAUSED,))
     done: list[dict[str, Any]] = []
     with session.out.progress("resuming", len(paused)) as progress:
         for info in paused:
@@ -79,15 +76,3 @@ def _all(session: Session, workflow: str | None, *, leave: bool) -> int:
         else:
             session.say("no run is paused")
     return exits.ERROR if any(each["error"] for each in done) else exits.OK
-
-
-def _paused(session: Session, workflow: str | None) -> list[RunInfo]:
-    """All paused runs, oldest first. They are collected before any is touched, as each then leaves the list."""
-    found: list[RunInfo] = []
-    after: str | None = None
-    while True:
-        page = session.store().runs(status=PAUSED, workflow=workflow, limit=RUNS_PAGE_MAX, after=after)
-        found += page
-        after = page.cursor
-        if after is None:
-            return found[::-1]

@@ -26,6 +26,21 @@ VERSION: Final = 1
 _OURS: Final = frozenset({LOCK, UNFINISHED, FAMILIES, COUNTER, MARK, OWNERS})
 
 
+def version_at(path: str) -> int:
+    """The version of a directory's layout, 0 if there is none yet. Makes nothing."""
+    mark = os.path.join(path, MARK)
+    if not os.path.exists(mark):
+        return 0
+    try:
+        with open(mark, "rb") as file:
+            version = json.loads(file.read())["version"]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+        raise DamagedData(mark, f"it does not say which version it has ({error})") from error
+    if type(version) is not int:
+        raise DamagedData(mark, f"its version is {version!r}, which is no number")
+    return version
+
+
 class DirectoryBase(StorePort):
     """The directory, its lock, and what is remembered of it."""
 

@@ -145,6 +145,25 @@ class Opener:
         return StorageFailed(f"{text} ({type(error).__name__})")
 
 
+def version_at(path: str) -> int:
+    """The version of the schema in a file, 0 if there is none yet. Makes nothing."""
+    if not os.path.exists(path) or os.path.getsize(path) == 0:
+        return 0
+    opener = Opener(path, 1.0)
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as error:
+        raise opener.translated(error) from error
+    try:
+        if connection.pragma("application_id") != APPLICATION_ID:
+            raise StorageFailed(f"{path} is another program's SQLite database; choose another file")
+        return int(connection.pragma("user_version"))
+    except apsw.Error as error:
+        raise opener.translated(error) from error
+    finally:
+        connection.close()
+
+
 class _Patience:
     """A busy handler that asks again soon and at random moments, so that no writer starves."""
 

@@ -1,0 +1,35 @@
+"""`holdfast completions`: print the completion script of a shell."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from holdfast.cli import exits
+from holdfast.cli.entry import COMPLETE
+from holdfast.cli.session import Session
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_obj
+def command(session: Session, shell: str) -> int:
+    """Print the completion script of a shell.
+
+    It completes verbs, options, runs of the store, and what options take.
+
+    \b
+    Examples:
+      holdfast completions bash > ~/.local/share/bash-completion/completions/holdfast
+      holdfast completions zsh > ~/.zfunc/_holdfast
+      holdfast completions fish > ~/.config/fish/completions/holdfast.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None, "click knows all three"
+    complete = made(click.Group("holdfast"), {}, "holdfast", COMPLETE)
+    script = complete.source_template % complete.source_vars()  # not source(): that would start a bash to ask it
+    if session.json:
+        session.out.give({"shell": shell, "script": script})
+    else:
+        session.say(script)
+    return exits.OK

@@ -1,0 +1,91 @@
+"""`holdfast fork`: start a new run from where another stood."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.acting import leave_option, run_argument, tell
+from holdfast.cli.naming import Spot, spot_named
+from holdfast.cli.session import Session
+from holdfast.inspect.refs import checkpoint_of
+from holdfast.runtime.reads import first_entry
+from holdfast.store.seal import check_run
+
+if TYPE_CHECKING:
+    from holdfast.runtime.app import Effects
+
+
+@click.command()
+@run_argument
+@click.argument("new", metavar="[NEW]", required=False)
+@click.option(
+    "--at", metavar="PLACE", help="A journal position, a checkpoint's id, or a call: the fork begins before it."
+)
+@click.option(
+    "--effects", type=click.Choice(["reuse", "perform", "ask"]), default="reuse", show_default=True,
+    help="What becomes of side effects that were performed since.",
+)  # fmt: skip
+@leave_option
+@click.pass_obj
+def command(session: Session, run: str, new: str | None, at: str | None, effects: Effects, leave: bool) -> int:
+    """Start a new run from where another stood.
+
+    RUN~2 forks from two checkpoints before the newest, RUN@42 from position 42 of the journal, RUN alone from its end.
+    Nothing is repeated or undone: when the fork comes to a side effect that was performed since, it takes the recorded
+    outcome, performs it anew, or asks.
+
+    \b
+    Examples:
+      holdfast fork order-17
+      holdfast fork order-17@12 order-17b --effects ask
+      holdfast fork order-17 --at pay#1 --app shop:app
+    """
+    app = session.app()
+    spot = spot_named(session, run)
+    if at is not None and (spot.at is not None or spot.checkpoint_id is not None):
+        raise click.UsageError(f"{run} names a place already; leave out --at")
+    if not _is_workflow(session, spot.run_id):
+        made = _forked_states(session, spot, at, new)
+    else:
+        place: int | str | None = spot.at if at is None else place_of(session, spot.run_id, at)
+        handle = app.fork(
+            spot.run_id, new, at=place, checkpoint_id=spot.checkpoint_id, effects=effects, here=not leave
+        )  # fmt: skip
+        made = handle.run_id
+    session.how_to_go_on = f"The fork {made} was made."
+    tell(session, made, forked_from=app.handle(made).info().forked_from)
+    return exits.OK
+
+
+def place_of(session: Session, run_id: str, text: str) -> int | str:
+    """A place in a run as it is typed: a position, `~2` for a checkpoint, a checkpoint's id, or a call."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if text.startswith("~"):
+        found = checkpoint_of(session.store(), f"{run_id}{text}").checkpoint
+        assert found is not None, "a checkpoint that is not there is an error"
+        return found.checkpoint_id
+    return text
+
+
+def _is_workflow(session: Session, run_id: str) -> bool:
+    """Whether the engine moves it on; else it is a history of states that somebody saves."""
+    store = session.store()
+    row = store.port.run(run_id)
+    return row is not None and bool(first_entry(store._place.core, check_run(row)).get("workflow"))
+
+
+def _forked_states(session: Session, spot: Spot, at: str | None, new: str | None) -> str:
+    place = spot.at if at is None else place_of(session, spot.run_id, at)
+    is_position = isinstance(place, int)
+    made = session.store().fork(
+        spot.run_id,
+        new if new is not None else f"{spot.run_id}-{secrets.token_hex(4)}",
+        at=place if is_position else None,
+        checkpoint_id=spot.checkpoint_id if place is None or is_position else str(place),
+    )
+    return made.run_id

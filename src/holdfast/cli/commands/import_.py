@@ -1,0 +1,86 @@
+"""`holdfast import`: read runs from an archive or from another system's files."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from holdfast.cli import archives, exits
+from holdfast.cli.commands.export import SYSTEMS
+from holdfast.cli.session import Session
+from holdfast.errors import HoldfastError, StorageError
+
+
+@click.command()
+@click.argument("sources", metavar="FILE... | SYSTEM DIR", nargs=-1, required=True)
+@click.option("--as", "new", metavar="RUN", help="The run's id here, if it is to have another one.")
+@click.pass_obj
+def command(session: Session, sources: tuple[str, ...], new: str | None) -> int:
+    """Read runs from an archive or from another system's files.
+
+    Each archive becomes a run of its old id; one that is there already is a conflict and stays as it is. A directory of
+    car, simple_agents, brainwires, mur or clawdia becomes ordinary runs; it is only read, what cannot be used is
+    listed, and what was imported before is left alone, so it may be repeated.
+
+    \b
+    Examples:
+      holdfast import order-17.holdfast
+      holdfast import order-17.holdfast --as order-17-copy
+      holdfast import car workflow-runs
+    """
+    if sources[0] in SYSTEMS and len(sources) == 2 and not os.path.isfile(sources[0]):
+        if new is not None:
+            raise click.UsageError("--as goes with one archive")
+        return _directory(session, *sources)
+    if new is not None and len(sources) > 1:
+        raise click.UsageError("--as goes with one archive")
+    done: list[dict[str, Any]] = []
+    first: HoldfastError | None = None
+    with session.out.progress("importing", len(sources)) as progress:
+        for source in sources:
+            run_id, error = _one(session, source, new)
+            first = first or error
+            done.append({"file": source, "run_id": run_id, "error": None if error is None else str(error)})
+            progress.advance()
+    if first is not None and len(sources) == 1:
+        raise first
+    if session.json:
+        session.out.give({"system": "holdfast", "runs": done})
+    for each in () if session.json else done:
+        session.say(f"{each['file']}: {each['run_id'] or each['error']}")
+    return exits.OK if first is None else exits.code_of(first)
+
+
+def _one(session: Session, source: str, new: str | None) -> tuple[str | None, HoldfastError | None]:
+    """Import an archive: the run's id, or what is wrong. A store that fails would fail for the next as well."""
+    try:
+        data = archives.read(source)
+        return session.store(create=True).import_run(data, run_id=new).run_id, None
+    except StorageError:
+        raise
+    except HoldfastError as error:
+        return None, error
+
+
+def _directory(session: Session, system: str, folder: str) -> int:
+    from holdfast.formats import import_dir
+
+    if not os.path.isdir(folder):
+        raise click.UsageError(f"there is no directory {folder!r} to import from")
+    store = session.store(create=True)
+    session.how_to_go_on = "The same command goes on with what is not imported yet."
+    with session.out.progress("importing", None) as progress:
+        found = import_dir(system, folder, store, progress=lambda done, total, _: progress.reach(done, total))
+    if session.json:
+        session.out.give(
+            {"system": system, "runs": found.runs, "existing": found.existing, "damaged": found.damaged}
+        )  # fmt: skip
+    else:
+        for run_id in found.runs:
+            session.say(run_id)
+        session.out.note(f"{len(found.runs)} imported, {len(found.existing)} were there already")
+        for problem in found.damaged:
+            session.out.note(f"{problem.place}: {problem.reason}")
+    return exits.ERROR if found.damaged else exits.OK

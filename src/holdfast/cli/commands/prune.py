@@ -1,0 +1,110 @@
+"""`holdfast prune`: remove checkpoints and runs that are not needed any more."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.acting import runs_argument
+from holdfast.cli.ages import age
+from holdfast.cli.output import size
+from holdfast.cli.pruning import Line, each, pruner, remover
+from holdfast.cli.selecting import selected
+from holdfast.cli.session import Session
+from holdfast.model.status import TERMINAL
+from holdfast.model.views import Keep
+
+
+@click.command()
+@runs_argument
+@click.option("--all", "every", is_flag=True, help="All runs.")
+@click.option("--workflow", metavar="NAME", help="With --all: only runs of this workflow.")
+@click.option(
+    "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep the newest N checkpoints of each lane."
+)
+@click.option(
+    "--keep-terminal/--no-keep-terminal", default=True, show_default=True,
+    help="Keep the newest checkpoint that was saved when the run ended.",
+)  # fmt: skip
+@click.option(
+    "--older-than", type=age, metavar="AGE", help="Only runs that nothing was written to for so long: 30d, 12h."
+)
+@click.option("--journal", is_flag=True, help="Also remove journal entries that no kept checkpoint needs.")
+@click.option("--delete", is_flag=True, help="Remove whole runs that have ended; needs --older-than.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def command(
+    session: Session, runs: tuple[str, ...], every: bool, workflow: str | None, keep_last: int | None,
+    keep_terminal: bool, older_than: dt.timedelta | None, journal: bool, delete: bool, dry_run: bool, yes: bool,
+) -> int:  # fmt: skip
+    """Remove checkpoints and runs that are not needed any more.
+
+    Shows what would go and how many bytes that frees, and asks. The newest checkpoint of a run always stays, and so
+    does what its live effects and its resuming need. With --delete whole runs go, if they have ended and nothing was
+    written to them for so long. May be broken off at any moment and begun again.
+
+    \b
+    Examples:
+      holdfast prune --all --keep-last 10 --dry-run
+      holdfast prune order-17 --keep-last 1 --journal
+      holdfast prune --all --delete --older-than 90d --yes
+    """
+    if delete and (older_than is None or keep_last is not None or journal):
+        raise click.UsageError("--delete needs --older-than, and goes without --keep-last and --journal")
+    if not delete and keep_last is None:
+        raise click.UsageError("say how many checkpoints to keep with --keep-last, or give --delete")
+    store = session.store()
+    keep = Keep(last=keep_last or 1, latest_terminal=keep_terminal, journal=journal)
+    chosen = selected(
+        session, runs, every=every, workflow=workflow, status=tuple(TERMINAL) if delete else None, older_than=older_than
+    )
+    with session.out.progress("looking", len(chosen)) as progress:
+        work = remover(store, dry_run=True) if delete else pruner(store, keep, dry_run=True)
+        plan = [line for line in each(chosen, work, progress.advance) if not line.is_nothing]
+    todo = {line.run_id for line in plan if line.problem is None or line.bytes_freed}
+    if dry_run or not todo:
+        return _told(session, plan, dry_run=dry_run)
+    if not session.json:
+        _table(session, plan)
+    about = size(sum(line.bytes_freed for line in plan))
+    if not session.out.confirm(f"Remove this from {len(todo)} runs, about {about}?", yes=yes):
+        session.say("nothing was done")
+        return exits.OK
+    session.how_to_go_on = "What was removed is removed whole; the same command goes on with the rest."
+    with session.out.progress("pruning", len(todo)) as progress:
+        work = remover(store, dry_run=False) if delete else pruner(store, keep, dry_run=False)
+        done = each([info for info in chosen if info.run_id in todo], work, progress.advance)
+    return _told(session, done, dry_run=False)
+
+
+def _told(session: Session, lines: list[Line], *, dry_run: bool) -> int:
+    freed = sum(line.bytes_freed for line in lines)
+    if session.json:
+        session.out.give({"dry_run": dry_run, "runs": lines, "bytes_freed": freed})
+    elif not lines:
+        session.say("there is nothing to remove")
+    else:
+        if dry_run:
+            _table(session, lines)
+        for line in lines:
+            if line.problem and not dry_run:
+                session.out.note(f"{line.run_id}: {line.problem}")
+        session.say(f"{'would free about' if dry_run else 'freed'} {size(freed)}")
+    return exits.ERROR if any(line.problem for line in lines) else exits.OK
+
+
+def _table(session: Session, lines: list[Line]) -> None:
+    session.out.table(
+        ("RUN", "STATUS", "REMOVED", "KEPT", "ENTRIES", "FREES", "PROBLEM"),
+        [
+            (
+                line.run_id, line.status, "whole run" if line.deleted else line.checkpoints_removed,
+                line.checkpoints_kept, line.entries_removed, size(line.bytes_freed), line.problem or "",
+            )
+            for line in lines
+        ],
+        status=1,
+    )  # fmt: skip

@@ -1,0 +1,111 @@
+"""`holdfast rollback`: take a run back, undoing what it did since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.acting import by_option, leave_option, run_argument, tell
+from holdfast.cli.commands.fork import place_of
+from holdfast.cli.naming import run_named
+from holdfast.cli.session import Session
+from holdfast.errors import Conflict, RollbackRefused
+
+if TYPE_CHECKING:
+    from holdfast.model.plans import EffectPlan, RollbackPlan
+
+_CALLS_SHOWN: Final = 20
+
+
+@click.command()
+@run_argument
+@click.option("--to", metavar="PLACE", help="A journal position, ~2 or a checkpoint's id, or a call: back before it.")
+@click.option("--force", is_flag=True, help="Go back although something cannot be undone; that stays as it is.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@by_option
+@leave_option
+@click.pass_obj
+def command(
+    session: Session, run: str, to: str | None, force: bool, dry_run: bool, yes: bool, by: str | None, leave: bool
+) -> int:
+    """Take a run back, undoing what it did since.
+
+    Shows what will be undone, what cannot be, and what will be done anew, and asks. Side effects are undone in reverse,
+    each recorded, so that a rollback that was broken off is taken up where it was: without --to. Nothing is erased.
+    Without an app that knows the workflow the rollback is begun, and a worker carries it out.
+
+    \b
+    Examples:
+      holdfast rollback order-17 --to 12 --dry-run
+      holdfast rollback order-17 --to pay#1 --app shop:app
+      holdfast rollback order-17 --to ~1 --yes --by ana
+      holdfast rollback order-17
+    """
+    app = session.app()
+    run_id = run_named(session, run)
+    here = app.knows(app.handle(run_id).info().workflow)
+    session.how_to_go_on = f"A rollback that has begun is taken up by: holdfast rollback {run_id}"
+    if to is None:
+        if dry_run:
+            raise click.UsageError("say where to go back to with --to")
+        app.rollback(run_id, by=by, force=force, here=here and not leave)
+        tell(session, run_id, plan=None, dry_run=False)
+        return exits.OK
+    place = place_of(session, run_id, to)
+    plan = app.rollback_plan(run_id, place)
+    if not session.json:
+        show_plan(session, plan)
+    if plan.problems and not force:
+        if dry_run and session.json:
+            session.out.give({"run_id": run_id, "dry_run": True, "plan": plan_data(plan)})
+            return exits.CONFLICT
+        raise RollbackRefused(run_id, plan, plan.problems)
+    if dry_run:
+        if session.json:
+            session.out.give({"run_id": run_id, "dry_run": True, "plan": plan_data(plan)})
+        return exits.OK
+    if not session.out.confirm(f"Take {run_id} back to position {plan.to}?", yes=yes):
+        session.say("nothing was done")
+        return exits.OK
+    if app.rollback_plan(run_id, place) != plan:
+        raise Conflict(f"run {run_id!r} has moved on since the plan was shown; look at it again")
+    app.rollback(run_id, plan.to, by=by, force=force, here=here and not leave)
+    tell(session, run_id, plan=plan_data(plan), dry_run=False)
+    return exits.OK
+
+
+def show_plan(session: Session, plan: RollbackPlan) -> None:
+    """The plan as a table."""
+    rows: list[tuple[str, str, str]] = []
+    rows += [("undo", each.key, f"by {each.undo}({_arguments(each)})") for each in plan.undo]
+    rows += [("cannot undo", each.key, each.tool) for each in plan.irreversible]
+    rows += [("in doubt", each.key, each.tool) for each in plan.in_doubt]
+    rows += [("cancel child", child, "") for child in plan.children]
+    rows += [("do anew", call, "") for call in plan.calls[:_CALLS_SHOWN]]
+    session.say(f"{plan.run_id} back to position {plan.to}:")
+    if rows:
+        session.out.table(("WHAT", "NAME", "HOW"), rows)
+    else:
+        session.say("nothing is taken back")
+    if len(plan.calls) > _CALLS_SHOWN:
+        session.say(f"… and {len(plan.calls) - _CALLS_SHOWN} more calls done anew")
+
+
+def plan_data(plan: RollbackPlan) -> dict[str, Any]:
+    """The plan as --json gives it."""
+    return {
+        "to": plan.to,
+        "undo": plan.undo,
+        "irreversible": plan.irreversible,
+        "in_doubt": plan.in_doubt,
+        "calls": plan.calls,
+        "children": plan.children,
+        "problems": plan.problems,
+    }
+
+
+def _arguments(effect: EffectPlan) -> str:
+    return ", ".join(repr(value) for value in (effect.result, *effect.arguments))

@@ -1,0 +1,106 @@
+"""What `prune` does to one run: plan it, do it, or remove the run whole. One run's trouble is not the others'."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.errors import DamagedData, HoldfastError, RunNotFound, StorageError
+from holdfast.model.rows import RunRow
+from holdfast.model.status import TERMINAL
+from holdfast.store.seal import check_run
+from holdfast.verbs import keeping
+from holdfast.verbs.values import moment
+
+if TYPE_CHECKING:
+    from holdfast.model.views import Keep, RunInfo
+    from holdfast.verbs.store import Store
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """What is or would be removed of one run."""
+
+    run_id: str
+    status: str
+    checkpoints_removed: int
+    checkpoints_kept: int
+    entries_removed: int
+    bytes_freed: int
+    deleted: bool
+    """The whole run goes."""
+    problem: str | None = None
+    """Why nothing, or not everything, was removed."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to do."""
+        gone = self.checkpoints_removed or self.entries_removed or self.bytes_freed
+        return not gone and not self.deleted and self.problem is None
+
+
+Work = Callable[["RunInfo"], Line]
+
+
+def each(runs: Iterable[RunInfo], work: Work, tell: Callable[[], None]) -> list[Line]:
+    """Do the work for every run; what cannot be done to one is noted. A store that fails would fail for all."""
+    lines = []
+    for info in runs:
+        try:
+            lines.append(work(info))
+        except StorageError:
+            raise
+        except HoldfastError as error:
+            lines.append(_nothing(info, str(error)))
+        tell()
+    return lines
+
+
+def pruner(store: Store, keep: Keep, *, dry_run: bool) -> Work:
+    """Prune a run."""
+
+    def work(info: RunInfo) -> Line:
+        done = store.prune(info.run_id, keep, dry_run=dry_run)
+        return Line(
+            run_id=info.run_id, status=info.status, checkpoints_removed=len(done.removed), checkpoints_kept=done.kept,
+            entries_removed=done.entries, bytes_freed=done.bytes_freed, deleted=False, problem=done.damage,
+        )  # fmt: skip
+
+    return work
+
+
+def remover(store: Store, *, dry_run: bool) -> Work:
+    """Remove an ended run whole, unless it has changed since it was chosen."""
+    core = store._place.core
+
+    def work(info: RunInfo) -> Line:
+        found = core.port.run(info.run_id)
+        if found is None:
+            raise RunNotFound(info.run_id)
+        row = check_run(found)
+        if row.status not in TERMINAL or moment(row.updated_us) != info.updated_at:
+            return _nothing(info, "it has changed meanwhile")
+        checkpoints = core.port.checkpoints(row.run, 0, -1)
+        freed = keeping.would_free(core, row, checkpoints)
+        if not dry_run:
+            gone = core.port.delete_run(row.run_id, row.commit_id)
+            if not isinstance(gone, RunRow):
+                return _nothing(info, "it has changed meanwhile, or somebody holds it")
+            core.memory.forget(row.run_id)
+            with contextlib.suppress(DamagedData):  # of a fork of it: what that needs is not known
+                keeping.sweep(core, gone.family)
+        return Line(
+            run_id=info.run_id, status=info.status, checkpoints_removed=len(checkpoints), checkpoints_kept=0,
+            entries_removed=row.position, bytes_freed=freed.bytes, deleted=True,
+        )  # fmt: skip
+
+    return work
+
+
+def _nothing(info: RunInfo, problem: str) -> Line:
+    return Line(
+        run_id=info.run_id, status=info.status, checkpoints_removed=0, checkpoints_kept=0, entries_removed=0,
+        bytes_freed=0, deleted=False, problem=problem,
+    )  # fmt: skip
