@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,21 @@ def agent(run: holdfast.Run, turns: int) -> int:
     return len(run.state["messages"])
 
 
+def slow(run: holdfast.Run) -> str:
+    """A step that takes longer than anybody waits."""
+    return run.step(sleep_long)
+
+
+def sleep_long() -> str:
+    note("began")
+    time.sleep(60)
+    return "late"
+
+
 def make(url: str) -> holdfast.App:
     """The app for a store."""
     app = holdfast.App(url)
-    for workflow in (refund, mail, talk, agent):
+    for workflow in (refund, mail, talk, agent, slow):
         app.workflow(workflow)
     app.undo(take_back)
     return app

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from tests.cli.processes import command as run
+from tests.cli.processes import environment
 
 MAKE = "tests.cli.shop:make"
 
@@ -129,3 +134,22 @@ def test_the_beginning_of_an_id_and_latest_name_a_run_and_an_ambiguous_one_is_wr
     done = run("pause", "order", "--store", url, "--json", cwd=tmp_path)
     assert done.code == 2
     assert sorted(done.data["error"]["candidates"]) == ["order-1", "order-2"]
+
+
+def test_ctrl_c_gives_the_run_back_and_says_how_to_go_on(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    app.start("slow", run_id="s", here=False)
+    notes = tmp_path / "notes"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "resume", "s", "--app", MAKE, "--store", url],
+        cwd=tmp_path, env=environment(SHOP_NOTES=str(notes)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 30
+    while not notes.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "`holdfast resume s` goes on from where the run stands" in err
+    assert "Traceback" not in err
+    info = app.handle("s").info()
+    assert (info.status, info.owner) == ("ready", None)

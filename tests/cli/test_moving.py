@@ -118,6 +118,8 @@ def test_threads_of_langgraph_are_moved_listed_and_thinned_out(tmp_path: Path) -
     listed = run("langgraph", "threads", "--json", cwd=tmp_path)
     assert [each["run_id"] for each in listed.data["threads"]] == ["t-1"]
     assert "t-1" in run("langgraph", "threads", cwd=tmp_path).out
+    for arguments in (("--json", "langgraph", "threads"), ("langgraph", "--json", "threads")):
+        assert len(run("--store", "sqlite:holdfast.db", *arguments, cwd=tmp_path).data["threads"]) == 1
     assert run("langgraph", "retain", "--last", "1", cwd=tmp_path).code == 2
     done = run("langgraph", "retain", "--last", "1", "--yes", "--json", cwd=tmp_path)
     assert done.code == 0, done.err

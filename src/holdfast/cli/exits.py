@@ -72,6 +72,9 @@ def report(session: Session, error: BaseException, verb: str) -> int:
     code = code_of(error)
     if isinstance(error, click.exceptions.Exit):
         return code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        sys.stderr.write(f"{error.format_message()}\n")
+        return code
     if os.environ.get("HOLDFAST_DEBUG"):
         traceback.print_exception(error)
     if code == INTERRUPTED:

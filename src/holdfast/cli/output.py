@@ -53,6 +53,13 @@ class Output:
         self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
+    def hush(self) -> None:
+        """Write to nobody from now on, also what is still in buffers."""
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, self._json):
+            os.dup2(nobody, stream.fileno())
+        os.close(nobody)
+
     @property
     def width(self) -> int:
         """Columns to write into; in a pipe as many as it takes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,7 +26,7 @@ def run_verb(verb: str, arguments: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else exits.OK
     except BrokenPipeError:  # whoever read our output has seen enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of this process, which flushes at its end
+        session.out.hush()
         return exits.OK
     except BaseException as error:
         return exits.report(session, error, verb)
@@ -49,7 +48,6 @@ def _add_options(command: click.Command) -> None:
     if isinstance(command, click.Group):
         for each in command.commands.values():
             _add_options(each)
-        return
     taken = {option for param in command.params for option in param.opts}
     command.params += [option for option in shared_options() if not taken & set(option.opts)]
     command.context_settings.setdefault("help_option_names", ["-h", "--help"])

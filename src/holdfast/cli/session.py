@@ -6,6 +6,7 @@ that may be the first to write asks for `store(create=True)`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,6 +129,7 @@ class Session:
                 )
             self._where = Where(url, f"the app {setting.value}")
             app: App = found
+            self._owned.append(app)  # the process ends with this command
         else:
             self._where = wanted
             if not create:
@@ -158,4 +160,5 @@ class Session:
     def close(self) -> None:
         """Close what this command opened."""
         while self._owned:
-            self._owned.pop().close()
+            with contextlib.suppress(HoldfastError):  # what the command did is done and told
+                self._owned.pop().close()

@@ -25,7 +25,7 @@ from holdfast.model.status import READY
 from holdfast.store.decide import Decision, decide, is_live
 from holdfast.store.finding import found_in
 from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
-from holdfast.store.port import CheckpointQuery, Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
+from holdfast.store.port import About, CheckpointQuery, Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
 from holdfast.store.pruning import ChooseEntries
 from holdfast.store.seal import check_run, next_epoch
 from holdfast.store.tags import read_metadata, tag
@@ -316,6 +316,9 @@ class MemoryStore(StorePort):
                 root_bytes=sum(len(root) for run in runs for root in run.roots(Seen(rewrites=run.row.rewrites))),
                 file_bytes=0,
             )
+
+    def about(self) -> About:
+        return About({"kept": "in memory"}, risks=("it is kept in memory, and ends with this process",))
 
     def check(self) -> list[str]:
         return []

@@ -109,6 +109,21 @@ class Usage(NamedTuple):
     """On disk, with everything the store keeps beside its data; 0 where there is no disk."""
 
 
+class About(NamedTuple):
+    """What a store stands on, found out without reading what it holds."""
+
+    facts: dict[str, str]
+    """Versions and settings by name, for people."""
+    path: str | None = None
+    """Where on this machine's disk it is; None if it is not."""
+    bytes: int | None = None
+    """How large it is, if that is quickly told."""
+    clock_us: int | None = None
+    """The time of the machine it is on, if that is another."""
+    risks: tuple[str, ...] = ()
+    """Settings with which something acknowledged can be lost."""
+
+
 Choose = Callable[[list[CheckpointRow], list[EffectRow]], Iterable[int]]
 """Says which checkpoints, by number, are to go."""
 
@@ -286,6 +301,10 @@ class StorePort(ABC):
     @abstractmethod
     def check(self) -> list[str]:
         """What the machinery below (a database's own check) finds wrong."""
+
+    def about(self) -> About:
+        """Versions and settings of what is below. Quick, however much the store holds."""
+        return About({})
 
     # --- life --------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from holdfast.cli.acting import runs_argument
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
 from holdfast.errors import Diverged, HoldfastError, StorageError
+from holdfast.model.status import STATUSES
 
 if TYPE_CHECKING:
     from holdfast.model.views import RunInfo
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 @runs_argument
 @click.option("--all", "every", is_flag=True, help="All runs.")
 @click.option("--workflow", metavar="NAME", help="With --all: only runs of this workflow.")
-@click.option("--status", multiple=True, metavar="STATUS", help="Only runs of this status; may be repeated.")
+@click.option(
+    "--status", multiple=True, type=click.Choice(sorted(STATUSES)), help="Only runs of this status; may be repeated."
+)
 @click.pass_obj
 def command(session: Session, runs: tuple[str, ...], every: bool, workflow: str | None, status: tuple[str, ...]) -> int:
     """Replay stored runs against the code as it is now.

@@ -19,11 +19,11 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.decide import is_live
-from holdfast.store.directory.base import DirectoryBase
+from holdfast.store.directory.base import FORMAT, VERSION, DirectoryBase
 from holdfast.store.directory.chunks import read_chunks, sizes_of_chunks
 from holdfast.store.finding import found_in
 from holdfast.store.folding import FoldedRun
-from holdfast.store.port import CheckpointQuery, RunQuery, Seen, Select, Usage
+from holdfast.store.port import About, CheckpointQuery, RunQuery, Seen, Select, Usage
 from holdfast.store.tags import read_metadata, tag
 
 Listed = TypeVar("Listed")
@@ -202,6 +202,10 @@ class DirectoryReads(DirectoryBase):
         places = [self.path, *(family.path for family in self._tree.families.values())]
         found = [self._files.identity(os.path.join(place, name)) for place in places for name in _files_in(self, place)]
         return sum(identity.size for identity in found if identity is not None)
+
+    def about(self) -> About:
+        facts = {"format": f"{FORMAT} {VERSION}", "sync": "every commit, file and directory"}
+        return About(facts, self.path)
 
     def check(self) -> list[str]:
         with self._inside():

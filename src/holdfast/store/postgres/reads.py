@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import psycopg
+
 from holdfast.ids import own_checkpoint_number
 from holdfast.model.rows import (
     AttachmentRow,
@@ -18,7 +20,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.finding import Found, found_by_pages, is_wanted
-from holdfast.store.port import CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.port import About, CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
 from holdfast.store.postgres.arrays import Byteas, Texts, columns_of
 from holdfast.store.postgres.connection import Link
 from holdfast.store.postgres.dialect import Statements
@@ -198,6 +200,18 @@ class PostgresReads(StorePort):
             return Usage(statuses, *map(int, counts), on_disk)  # type: ignore[call-arg]
 
         return self._read(lambda link: _snapshot(link, lambda: work(link)))
+
+    def about(self) -> About:
+        server, fsync, full_pages, commit, version, now_us = self._first("about")
+        on_disk: int = self._first("relations_bytes", self._schema)[0]
+        facts = {
+            "server": server, "psycopg": psycopg.__version__, "libpq": str(psycopg.pq.version()),
+            "schema": f"{self._schema}, version {version}", "fsync": fsync, "full_page_writes": full_pages,
+            "synchronous_commit": commit,
+        }  # fmt: skip
+        risks = [f"{name} is off" for name in ("fsync", "full_page_writes") if facts[name] == "off"]
+        risks += ["synchronous_commit is off"] if commit == "off" else []
+        return About(facts, None, on_disk, now_us, tuple(risks))
 
     def check(self) -> list[str]:
         """What PostgreSQL itself finds wrong: nothing that it does not report by itself when it reads."""

@@ -92,6 +92,11 @@ SELECT <item> FROM inbox WHERE key = ANY(?) ORDER BY key;
 -- name: chunks
 SELECT hash, body FROM chunks WHERE family = ? AND hash = ANY(?);
 
+-- name: about
+SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
+    current_setting('synchronous_commit'), (SELECT max(version) FROM schema_version),
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
 -- name: relations_bytes
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind = 'r';

@@ -43,7 +43,7 @@ class Opener:
                 f"SQLite {apsw.sqlite_lib_version()} has the WAL-reset bug; install apsw 3.51.3 or newer"
             )
         self.path = path
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._vfs = vfs
 
     def open(self) -> apsw.Connection:
@@ -54,7 +54,7 @@ class Opener:
         except apsw.Error as error:
             raise self.translated(error) from error
         try:
-            patience = _Patience(self._timeout_s)
+            patience = _Patience(self.timeout_s)
             connection.set_busy_handler(patience)
             for tries in itertools.count():
                 try:
@@ -133,7 +133,7 @@ class Opener:
         """What an error of SQLite means here."""
         text = f"{self.path}: {error}"
         if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-            return StorageBusy(f"{text}; others wrote for more than {self._timeout_s} s, try again")
+            return StorageBusy(f"{text}; others wrote for more than {self.timeout_s} s, try again")
         if isinstance(error, apsw.FullError):
             return StorageFull(f"{text}; free some space, or prune")
         if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):

@@ -22,10 +22,11 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.finding import Found, found_by_pages, is_wanted
-from holdfast.store.port import CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.port import About, CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
 from holdfast.store.sql.finding import all_parts, filter_parts, leading_part, number_before
 from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
 from holdfast.store.sql.statements import statements
+from holdfast.store.sqlite.connection import Opener
 from holdfast.store.sqlite.rows import checkpoint_row, effect_row, find_checkpoint, first, item_row
 
 Result = TypeVar("Result")
@@ -37,6 +38,7 @@ class SqliteReads(StorePort):
 
     path: str
     _clock: Clock
+    _opener: Opener
 
     def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` on a connection that nobody else uses meanwhile."""
@@ -174,6 +176,17 @@ class SqliteReads(StorePort):
         on_disk = sum(os.path.getsize(file) for file in files if os.path.exists(file))
         counts: tuple[int, int, int, int, int, int, int] = self._first("usage")
         return Usage(statuses, *counts, on_disk)
+
+    def about(self) -> About:
+        def work(connection: apsw.Connection) -> dict[str, str]:
+            names = ("journal_mode", "synchronous", "page_size", "user_version")
+            found = {name: str(connection.pragma(name)) for name in names}
+            return {"schema": found.pop("user_version"), **found}
+
+        facts = {"sqlite": apsw.sqlite_lib_version(), "apsw": apsw.apsw_version(), **self._read(work)}
+        facts["synchronous"] = {"2": "full", "3": "extra"}.get(facts["synchronous"], facts["synchronous"])
+        on_disk = sum(os.path.getsize(file) for file in (self.path, f"{self.path}-wal") if os.path.exists(file))
+        return About({**facts, "waits for others": f"{self._opener.timeout_s:g} s"}, self.path, on_disk)
 
     def check(self) -> list[str]:
         found = self._read(lambda connection: connection.execute("PRAGMA integrity_check").fetchall())

@@ -1,0 +1,191 @@
+"""What is wrong or unwise about a store and its runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.clock import US
+from holdfast.inspect import health as module
+from holdfast.inspect.health import Finding, Health, health, unreachable
+from holdfast.inspect.machine import file_system_of, sized
+from holdfast.inspect.plain import as_data
+from holdfast.store.port import About
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing import ManualClock
+from holdfast.verbs.store import Store
+from tests.postgres.places import new_url
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
+    with Store(SqliteStore(str(tmp_path / "runs.db"), clock, reserve_bytes=0), clock=clock) as opened:
+        yield opened
+
+
+def findings(store: Store) -> dict[str, Finding]:
+    found = health(store, "default")
+    json.dumps(as_data(found))
+    return {finding.what: finding for finding in found.findings}
+
+
+def troubled(store: Store) -> set[str]:
+    return {what for what, finding in findings(store).items() if finding.level != "ok"}
+
+
+def test_a_sound_store_is_well(store: Store) -> None:
+    store.save("r", {"messages": ["x" * 1000]})
+    found = health(store, "default")
+    assert not found.bad
+    assert {finding.level for finding in found.findings} == {"ok"}
+    assert found.store["journal_mode"] == "wal"
+    assert found.store["synchronous"] == "full"
+    assert found.versions["holdfast"] == holdfast.__version__
+    assert (found.sampled, found.complete) == (1, True)
+    assert found.biggest[0].run_id == "r"
+    assert found.biggest[0].keys[0].key == "messages"
+    assert found.biggest[0].keys[0].bytes > 1000
+
+
+def test_looking_writes_nothing(store: Store) -> None:
+    store.save("r", {"a": 1})
+    store.mark_intent("r", "k")
+    before = store.port.run("r")
+    health(store)
+    assert store.port.run("r") == before
+
+
+def test_a_claim_whose_lease_is_over_is_told(store: Store, clock: ManualClock) -> None:
+    store.save("r", 1)
+    assert store.claim("r", owner="w", lease=10) is not None
+    assert "claims" not in troubled(store)
+    clock.advance(11)
+    assert findings(store)["claims"].detail.endswith(": r")
+    assert findings(store)["claims"].level == "warn"
+
+
+def test_effects_in_doubt_are_told(store: Store) -> None:
+    store.mark_done("fine", "k")
+    store.mark_intent("r", "k")
+    assert findings(store)["effects"].detail == "1 run: effects are in doubt: r"
+
+
+def test_what_only_a_worker_does_is_told_when_none_does_it(store: Store, clock: ManualClock) -> None:
+    app = holdfast.App(store)
+
+    @app.workflow
+    def asks(run: Any) -> Any:
+        return run.ask("Sure?", {"ok": bool}, expires=100)
+
+    @app.workflow
+    def sleeps(run: Any) -> None:
+        run.sleep(100)
+
+    app.start(asks, run_id="asks")
+    app.start(sleeps, run_id="sleeps")
+    app.start(sleeps, run_id="ready", here=False)
+    assert troubled(store) == set()
+    clock.advance(200)
+    assert troubled(store) == {"gates", "timers", "ready runs"}
+    assert findings(store)["timers"].detail.endswith(": sleeps")
+    app.close()
+
+
+def test_a_plain_run_that_is_ready_waits_for_no_worker(store: Store, clock: ManualClock) -> None:
+    store.save("r", 1, workflow="langgraph")
+    clock.advance(3600)
+    assert troubled(store) == set()
+
+
+def test_growth_that_prune_would_free_is_told(store: Store) -> None:
+    for n in range(40):
+        store.save("r", {"text": [f"{n} {i} " + "lorem ipsum " * 500 for i in range(20)]})
+    found = findings(store)["growth"]
+    assert found.level == "ok" or "prune" in found.hint
+    weighed = health(store).biggest[0]
+    assert weighed.checkpoints == 40
+    assert weighed.bytes is not None
+    assert weighed.prune_frees is not None
+    assert 0 < weighed.prune_frees < weighed.bytes
+
+
+def test_a_clock_that_is_wrong_is_told(store: Store, clock: ManualClock) -> None:
+    store.save("r", 1)
+    clock.advance(-100)
+    assert findings(store)["clock"].level == "warn"
+
+
+def test_a_damaged_run_is_told_and_does_not_stop_the_rest(store: Store) -> None:
+    store.save("r", 1)
+    store.save("s", 1)
+    assert isinstance(store.port, SqliteStore)
+    with store.port._writing() as writer:
+        writer.connection.execute("UPDATE runs SET step = 77 WHERE run_id = 'r'")
+    assert findings(store)["damage"].level == "bad"
+    assert health(store).bad
+
+
+def test_of_many_runs_only_a_sample_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAMPLE", 5)
+    for n in range(20):
+        store.save(f"r{n}", 1, status="completed" if n > 3 else "waiting")
+    found = health(store)
+    assert (found.sampled, found.complete) == (9, False)
+    monkeypatch.setattr(store.port, "usage", None)
+    assert health(store).sampled == 9
+
+
+def test_a_network_file_system_and_a_full_disk_are_bad(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "file_system_of", lambda path: "nfs4")
+    monkeypatch.setattr(module, "free_bytes", lambda path: 1000)
+    assert findings(store)["file system"].level == "bad"
+    assert findings(store)["free space"].level == "bad"
+
+
+def test_settings_that_lose_data_are_bad(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = About({}, clock_us=time.time_ns() // 1000 + 60 * US, risks=("fsync is off",))
+    monkeypatch.setattr(store.port, "about", lambda: about)
+    assert findings(store)["durability"].level == "bad"
+    assert "ahead of" in findings(store)["clock"].detail
+
+
+def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("a / ext4 rw 0 0\nb /data nfs rw 0 0\nc /data/a\\040b tmpfs rw 0 0\nd /database xfs rw 0 0\n")
+    told = [file_system_of(path, str(mounts)) for path in ("/x", "/data/f", "/data/a b/f", "/datab", "/database/f")]
+    assert told == ["ext4", "nfs", "tmpfs", "ext4", "xfs"]
+    assert file_system_of("/x", str(tmp_path / "none")) == ""
+
+
+def test_other_stores_can_be_looked_over_too(tmp_path: Path) -> None:
+    for url in (f"dir:{tmp_path}/runs", new_url()):
+        with holdfast.open(url) as store:
+            store.save("r", {"a": 1})
+            found = health(store)
+            assert found.store
+            assert found.sampled == 1
+    assert found.store["fsync"] == "off"  # the servers of tests do not sync
+    assert found.bad
+    with holdfast.open("memory:") as memory:
+        assert health(memory).bad
+
+
+def test_a_store_that_cannot_be_opened_is_told() -> None:
+    found: Health = unreachable("postgresql://x", "--store", holdfast.StorageFailed("no route"))
+    assert found.bad
+    assert found.findings[0].detail == "no route"
+
+
+def test_sizes_are_for_people() -> None:
+    assert [sized(n) for n in (0, 999, 1000, 1_500_000)] == ["0 bytes", "999 bytes", "1.0 KB", "1.5 MB"]
