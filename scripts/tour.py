@@ -41,6 +41,8 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.code = 0
+        """The exit code of the last command."""
         shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py[co]", "__pycache__"))
         binaries = folder / ".bin"
         binaries.mkdir()
@@ -60,10 +62,12 @@ class Place:
             return ""
         if keys is not None:
             return self._in_terminal(line, keys.split())
+        line = line.replace("$?", str(self.code))  # each line has a shell of its own
         done = subprocess.run(
             ["sh", "-c", line], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, timeout=120, check=False,
         )  # fmt: skip
+        self.code = done.returncode
         return done.stdout
 
     def _in_terminal(self, line: str, keys: list[str]) -> str:

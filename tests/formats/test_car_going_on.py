@@ -129,7 +129,7 @@ def test_stages_with_compensations_are_undone_when_a_later_one_fails(app: holdfa
     def deliver(step: Any, state: Any) -> None:
         raise ConnectionError("no way")
 
-    with pytest.raises(holdfast.RunFailed, match="1 effects were undone"):
+    with pytest.raises(holdfast.RunFailed, match="1 effect was undone"):
         app.answer("run-1", {"ok": True}).result()
     assert calls == [{"to": "hotel"}, ("undone", "hotel", {"type": "tool", "tool": "cancel"})]
 

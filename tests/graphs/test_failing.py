@@ -123,7 +123,7 @@ def test_a_compensation_that_fails_is_told_and_the_others_are_undone(stage: Grap
     world.stuck = {"car"}
     plain = {"id": "mail", "type": "effect", "function": "book", "with": {"what": "mail"}}
     stage.graph([world.book("room"), world.book("car"), plain, world.fail(on_failure="compensate"), END])
-    with pytest.raises(RunFailed, match="1 effects were undone, 1 could not be, 1 have no compensation"):
+    with pytest.raises(RunFailed, match="1 effect was undone, 1 could not be, 1 has no compensation"):
         stage.go().result()
     states = {line.key.split("/")[1].split(":")[0]: line.state for line in stage.onlooker.effects(stage.run_id)}
     assert states == {"room": "undone", "car": "done", "mail": "done"}

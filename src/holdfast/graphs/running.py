@@ -252,6 +252,7 @@ class _Walk:
 
 
 def _compensated(report: dict[str, list[str]]) -> str:
-    said = f"{len(report['undone'])} effects were undone"
-    said += f", {len(report['failed'])} could not be" if report["failed"] else ""
-    return said + (f", {len(report['left'])} have no compensation" if report["left"] else "")
+    undone, failed, left = (len(report[name]) for name in ("undone", "failed", "left"))
+    said = "1 effect was undone" if undone == 1 else f"{undone} effects were undone"
+    said += f", {failed} could not be" if failed else ""
+    return said + (f", {left} {'has' if left == 1 else 'have'} no compensation" if left else "")
