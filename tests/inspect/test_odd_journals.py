@@ -20,8 +20,8 @@ ODD = st.one_of(
 )  # fmt: skip
 FIELDS = (
     "call", "in", "name", "key", "us", "attempts", "error", "result", "due_us", "gate", "prompt", "answer", "by",
-    "at_us", "event", "value", "child", "workflow", "detached", "count", "loop", "turn", "to", "void", "undo", "message",
-    "level", "doubt", "how", "timer", "expired", "failed", "number", "data", "from", "left",
+    "at_us", "event", "value", "child", "workflow", "detached", "count", "loop", "turn", "to", "void", "undo",
+    "message", "level", "doubt", "how", "timer", "expired", "failed", "number", "data", "from", "left",
 )  # fmt: skip
 MORE = ("turn", "log", "rolling_back", "undoing", "undone", "undo_failed", "rolled_back", "forked", "mine")
 KIND = st.sampled_from(sorted({*KINDS, *FACTS, *MORE} - {"pruned"}))

@@ -255,12 +255,17 @@ def test_a_long_journal_can_be_read_from_its_end(stage: Stage) -> None:
     @stage.app.workflow
     def work(run: Any) -> None:
         for n in range(40):
+            run.state["n"] = n
+            run.checkpoint()
             run.step(say, str(n))
+            if n == 10:
+                stage.clock.advance(100)
 
     stage.app.start(work, run_id="r")
     seen = stage.seen(newest=5)
-    assert seen.left_out == 36
-    assert [row.kind for row in seen.rows] == ["started", *["step"] * 4, "ended"]
+    assert seen.left_out == 76
+    assert [row.kind for row in seen.rows] == ["started", "checkpoint", "step", "checkpoint", "step", "ended"]
+    assert [row.kind for row in stage.seen().rows].count("gap") == 1
     with pytest.raises(holdfast.InvalidInput):
         stage.seen(newest=0)
 
@@ -306,6 +311,19 @@ def test_where_a_run_stands_in_every_status(stage: Stage) -> None:
     stage.clock.advance(31)
     assert stage.seen("paused").standing.sentence.startswith("running until w1 stopped")
     assert stage.seen("paused").standing.lease_left_s == 0
+
+
+def test_a_run_that_moves_on_meanwhile_is_read_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.store.append("r", [{"kind": "a"}])
+    read, moved = stage.store.port.effects, iter([True, True])
+
+    def effects(run: int) -> Any:
+        if next(moved, False):
+            stage.store.append("r", [{"kind": "b"}])
+        return read(run)
+
+    monkeypatch.setattr(stage.store.port, "effects", effects)
+    assert [row.name for row in stage.seen().rows] == ["a", "b", "b"]
 
 
 def test_a_run_that_is_not_there_is_not_found(stage: Stage) -> None:
