@@ -47,3 +47,48 @@ def test_importing_it_loads_neither_drivers_nor_the_engine() -> None:
     heavy = ("msgspec", "apsw", "asyncio", "typing", "holdfast.runtime", "holdfast.engine", "holdfast.errors")
     assert run(f"import sys, holdfast; print([name for name in {heavy!r} if name in sys.modules])") == "[]"
     assert run("import sys, holdfast; holdfast.open('memory:'); print('holdfast.engine' in sys.modules)") == "False"
+
+
+RACE = """
+import random, sys, threading, holdfast
+from importlib import import_module
+names = ["App", "open", "Form", "RunNotFound", "Keep", "Worker", "Retry"]
+modules = ["holdfast.engine.scope", "holdfast.verbs.refusals", "holdfast.errors", "holdfast.runtime.rehearsal"]
+work = [lambda n=n: getattr(holdfast, n) for n in names] + [lambda m=m: import_module(m) for m in modules]
+random.Random(int(sys.argv[1])).shuffle(work)
+threads = [threading.Thread(target=each) for each in work]
+for thread in threads: thread.start()
+for thread in threads: thread.join(20)
+print(sum(thread.is_alive() for thread in threads), holdfast.App("memory:").store.url)
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_threads_that_load_names_and_modules_at_once_do_not_wait_for_each_other_for_ever(seed: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RACE, str(seed)], capture_output=True, text=True, check=True, timeout=60
+    )  # fmt: skip
+    assert done.stdout.strip() == "0 memory:"
+
+
+FORK = """
+import os, signal, sys, threading, time, holdfast
+thread = threading.Thread(target=lambda: holdfast.App)
+thread.start()
+time.sleep(float(sys.argv[1]))
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    holdfast.App("memory:").close()
+    os._exit(0)
+thread.join()
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.002, 0.005, 0.01, 0.02, 0.05])
+def test_a_process_forked_while_a_name_is_loaded_can_load_it_too(after_s: float) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(after_s)], capture_output=True, text=True, check=True, timeout=60
+    )  # fmt: skip
+    assert done.stdout.strip() == "0"

@@ -139,7 +139,7 @@ def test_torn_write(tmp_path: Path) -> None:
 NOBODY = 65534
 
 READ_AS_SOMEBODY = """
-import os, sys, holdfast, holdfast.store.sqlite.store
+import os, sys, holdfast, holdfast.opening, holdfast.store.sqlite.store
 holdfast.store.sqlite.store.statements()
 if os.geteuid() == 0:
     os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))

@@ -14,6 +14,8 @@ Example:
 
 from __future__ import annotations
 
+import sys
+
 from holdfast import forking
 
 TYPE_CHECKING = False  # as in typing, which a command that only prints its version need not load
@@ -154,15 +156,17 @@ _PARTS: Final = ("clock", "errors", "ids", "limits", "model", "opening", "state"
 if not TYPE_CHECKING:  # to a type checker, a name that is not there is a mistake
 
     def __getattr__(name: str) -> Any:
-        if name not in __all__ and name not in _PARTS:
+        if name in _PARTS:  # as an import statement would: modules of ours say `from holdfast import errors`
+            return _module(f"holdfast.{name}")
+        if name not in __all__:
             raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
         with forking.loading:
-            from importlib import import_module
-
-            if name in _PARTS:
-                return import_module(f"holdfast.{name}")
-            value = globals()[name] = getattr(import_module(_LATE.get(name, "holdfast.errors")), name)
+            value = globals()[name] = getattr(_module(_LATE.get(name, "holdfast.errors")), name)
         return value
+
+    def _module(name: str) -> Any:
+        __import__(name)  # importlib itself would have to be imported first, and a fork would not wait for that
+        return sys.modules[name]
 
 
 def __dir__() -> list[str]:

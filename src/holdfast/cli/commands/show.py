@@ -130,11 +130,7 @@ def _name(row: Row) -> str:
 def _gap(row: Row) -> str:
     length = lasting(row.duration_us or 0)
     what = f" ({row.name})" if row.name else ""
-    if row.ended_at is None:
-        return f"{length}: {row.text}{what}, and still does".replace(
-            "nobody was at it, and still does", "nobody is at it"
-        )
-    return f"{length}: {row.text}{what}"
+    return f"{length}: {row.text}{what}" + (", until now" if row.ended_at is None else "")
 
 
 def _about(row: Row, *, full: bool) -> str:
