@@ -129,3 +129,10 @@ def test_an_app_brings_its_own_store_and_another_one_is_wrong_usage(tmp_path: Pa
     other = run("pause", "nobody", "--app", "mine:app", "--store", "sqlite:other.db", cwd=tmp_path)
     assert other.code == 2
     assert "uses the store sqlite:own.db" in other.err
+
+
+def test_an_app_is_not_loaded_to_find_a_store_that_is_named(tmp_path: Path) -> None:
+    stores(tmp_path, "named")
+    done = run("export", "named", "--store", "sqlite:named.db", "--json", cwd=tmp_path, HOLDFAST_APP="torn:app")
+    assert done.code == 0, done.err
+    assert run("export", "named", cwd=tmp_path, HOLDFAST_APP="torn:app").code == 2
