@@ -90,7 +90,9 @@ def test_an_app_is_found_by_module_by_file_and_in_the_project(tmp_path: Path) ->
     with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:
         store.save("x", {})
     (tmp_path / "mine.py").write_text("from tests.cli.shop import make\n")
-    for given in ("mine:make", "mine.py:make", "./mine.py:make", MAKE):
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "queue.py").write_text("from tests.cli.shop import make\n")
+    for given in ("mine:make", "mine.py:make", "./mine.py:make", MAKE, "apps/queue.py:make"):
         assert run("pause", "x", "--app", given, cwd=tmp_path).code == 0
     pyproject(tmp_path, app="mine:make")
     below = tmp_path / "below"
