@@ -43,7 +43,9 @@ class Place:
         self.folder = folder
         self.code = 0
         """The exit code of the last command."""
-        shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py[co]", "__pycache__"))
+        shutil.copytree(
+            ROOT / "examples", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py[co]", "__pycache__")
+        )
         binaries = folder / ".bin"
         binaries.mkdir()
         command = binaries / "holdfast"

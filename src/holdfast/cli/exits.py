@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from holdfast.cli.wording import worded
 from holdfast.errors import (
     Conflict,
     DefinitionChanged,
@@ -99,7 +100,7 @@ def report(session: Session, error: BaseException, verb: str) -> int:
 def _plain(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
-    return str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+    return worded(str(error)) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
 
 
 def _message(error: BaseException, verb: str) -> list[str]:
