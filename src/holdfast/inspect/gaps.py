@@ -118,7 +118,7 @@ def _note(waits: dict[str, _Open], met: Met) -> None:
             waits[call] = _Open("retry", call, number_of(data.get("due_us")))
         case "child" if not data.get("detached"):
             waits[call] = _Open("child", text_of(data.get("child")))
-        case "paused" | "diverged":
+        case "paused" | "diverged" | "breakpoint":
             waits[""] = _Open("paused", text_of(data.get("by")))
         case "rolled_back" | "forked":
             waits.clear()

@@ -80,7 +80,7 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     run, now_us = past.run, core.clock.now_us()
     ledger = {row.key: effect_view(run, row) for row in past.effects}
     held = bool(run.owner) and is_live(run, core.clock.lease_time) and not core.port.is_gone(run.owner)
-    around = Around(run.status, now_us, held, ledger)
+    around = Around(run.status, now_us, held, ledger, position=run.position)
     drafts = drafted(past.entries) if is_workflow(past.entries) else _plain(past.entries)
     around.loops = frozenset(draft.call for draft in drafts if draft.kind == "loop")
     keyed = _rows(past, drafts, around)
