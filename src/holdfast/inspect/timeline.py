@@ -226,13 +226,15 @@ def _settled(rows: list[Row], around: Around) -> list[Row]:
         for at in (at for at, sign in enumerate(path) if sign == "["):
             _note_inside(inside.setdefault(path[:at], _Inside()), row, whole=row.kind == "turn" and row.call == path)
     found, depth = [], 0
+    turns = {row.call for row in rows if row.kind == "turn" and row.state != "taken_back"}
     for row in rows:
         if row.kind == "gap":
             found.append(msgspec.structs.replace(row, depth=depth))
             continue
         depth = row.depth
         if row.kind in ("map", "gather", "loop") and row.state != "taken_back":
-            row = _container(row, inside.get(row.call, _Inside()), later[row.scope] > row.first, around)  # noqa: PLW2901
+            passed = later[row.scope] > row.first or row.scope.partition("/")[0] in turns
+            row = _container(row, inside.get(row.call, _Inside()), passed, around)  # noqa: PLW2901
         found.append(row)
     return found
 

@@ -64,7 +64,7 @@ def command(session: Session, run: str, new: str | None, at: str | None, effects
 
 
 def place_of(session: Session, run_id: str, text: str) -> int | str:
-    """A place in a run as it is typed: a position, `~2` for a checkpoint, a checkpoint's id, a call or its short name."""
+    """A place in a run as it is typed: a position, `~2` or a checkpoint's id, a call or its short name."""
     if text.isascii() and text.isdigit():
         return int(text)
     if text.startswith("~"):

@@ -110,4 +110,5 @@ def plan_data(plan: RollbackPlan) -> dict[str, Any]:
 
 
 def _arguments(effect: EffectPlan) -> str:
-    return ", ".join(repr(value) for value in (effect.result, *effect.arguments))
+    named = [f"{name}={value!r}" for name, value in effect.keywords.items()]
+    return ", ".join([*(repr(value) for value in (effect.result, *effect.arguments)), *named])
