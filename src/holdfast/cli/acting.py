@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.naming import offered_runs, run_named
+from holdfast.cli.naming import offered_runs, run_adopted
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.model.status import READY, ROLLING_BACK, WAITING
@@ -30,7 +30,7 @@ leave_option = click.option("--leave", is_flag=True, help="Only record it, and l
 def act(session: Session, named: str, does: Callable[[App, str], Any], **more: Any) -> int:
     """Do something to a run and say where it stands then; gives the exit code."""
     app = session.app()
-    run_id = run_named(session, named)
+    run_id = run_adopted(session, named)
     session.how_to_go_on = f"`holdfast show {run_id}` says where the run stands."
     does(app, run_id)
     tell(session, run_id, **more)

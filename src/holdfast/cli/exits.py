@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.wording import worded
-from holdfast.errors import Conflict, Diverged, HoldfastError, InvalidInput, NotFound, RollbackRefused
+from holdfast.errors import (
+    Conflict,
+    DefinitionChanged,
+    Diverged,
+    HoldfastError,
+    InvalidInput,
+    NotFound,
+    RollbackRefused,
+)
 
 if TYPE_CHECKING:
     from holdfast.cli.session import Session
@@ -54,7 +62,7 @@ def code_of(error: BaseException) -> int:
             return USAGE
         case NotFound():
             return NOT_FOUND
-        case Conflict() | RollbackRefused() | Diverged():
+        case Conflict() | RollbackRefused() | Diverged() | DefinitionChanged():
             return CONFLICT
         case _:
             return ERROR

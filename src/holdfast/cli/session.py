@@ -143,6 +143,20 @@ class Session:
         self._store = app.store
         return app
 
+    def names(self) -> App | None:
+        """The user's app, for what it knows by name: no store is opened for one that a function makes."""
+        from holdfast.cli.loading import is_app, load_object, made_app
+
+        setting = self.app_named()
+        if setting is None:
+            return None
+        found = load_object(setting)
+        if is_app(found):
+            return found  # type: ignore[no-any-return]
+        app = made_app(found, "memory:", setting)
+        self._owned.append(app)
+        return app
+
     def knows(self, workflow: str) -> bool:
         """Whether the app of this command can move a run of this workflow on."""
         return self.app().knows(workflow)

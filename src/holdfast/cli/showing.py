@@ -18,7 +18,7 @@ _SPANS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min",
 
 def value_text(value: Any, longest: int = SHORT) -> str:
     """A value in one line, as JSON, shortened if it is long."""
-    text = one_line(json.dumps(shown(value), ensure_ascii=False))
+    text = escaped(json.dumps(shown(value), ensure_ascii=False))
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
@@ -41,7 +41,14 @@ def command_line(arguments: Sequence[str]) -> str:
 
 def state_lines(value: Any) -> list[str]:
     """A state as indented JSON, every line of it."""
-    return json.dumps(shown(value), ensure_ascii=False, indent=2).splitlines()
+    return [escaped(line) for line in json.dumps(shown(value), ensure_ascii=False, indent=2).split("\n")]
+
+
+def escaped(text: str) -> str:
+    """JSON in which nothing moves the cursor or changes colours: what cannot be printed is written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 # --- changes as a tree -----------------------------------------------------------------------------------------------

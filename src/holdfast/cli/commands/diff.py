@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import change_lines
 from holdfast.errors import CheckpointNotFound
@@ -32,7 +33,7 @@ def command(session: Session, old: str, new: str | None) -> None:
     if session.json:
         session.out.give(json_patch(changes))
         return
-    session.out.note(f"from {_named(before)} to {_named(after)}")
+    session.out.note(one_line(f"from {_named(before)} to {_named(after)}"))
     if not changes:
         session.out.note("nothing changed")
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.naming import run_named
+from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import SHORT, value_text
 from holdfast.engine.record import full_name
@@ -83,7 +84,7 @@ def _print(session: Session, entries: list[Entry]) -> None:
         call = data.get("call")
         name = full_name(str(data.get("in", "")), call) if isinstance(call, str) else ""
         about = {key: part for key, part in data.items() if key not in _ABOUT}
-        head = f"{entry.position:>6}  {session.out.time(entry.created_at)}  {entry.kind:<12}  {name}"
+        head = one_line(f"{entry.position:>6}  {session.out.time(entry.created_at)}  {entry.kind:<12}  {name}")
         room = min(SHORT, max(40, session.out.width - len(head) - 4))
         session.say(f"{head}  {value_text(about, room) if about else ''}".rstrip())
 
@@ -103,10 +104,10 @@ def _graph(session: Session, found: Family) -> None:
 
 def _branch(session: Session, branch: Branch) -> None:
     lead = "│ " * branch.depth
-    origin = f"  forked from {branch.forked_from} at {branch.forked_at}" if branch.forked_from else ""
+    origin = one_line(f"  forked from {branch.forked_from} at {branch.forked_at}") if branch.forked_from else ""
     bend = "│ " * (branch.depth - 1) + "├─" if branch.depth else ""
-    name = session.out.styled(branch.run_id, bold=True)
-    session.say(f"{bend}◉ {name}  {session.out.status(branch.status)}  {branch.workflow}{origin}".rstrip())
+    name, workflow = session.out.styled(one_line(branch.run_id), bold=True), one_line(branch.workflow)
+    session.say(f"{bend}◉ {name}  {session.out.status(branch.status)}  {workflow}{origin}".rstrip())
     if branch.left_out:
         session.say(f"{lead}│ … {branch.left_out} older checkpoints")
     for node in branch.nodes:
@@ -121,4 +122,4 @@ def _node(session: Session, node: Node) -> str:
     told += [f"lane {node.lane}"] if node.lane else []
     told += ["rolled back to here"] if node.kind == "rollback" else []
     told += ["taken back"] if node.taken_back else []
-    return f"{sign} {node.checkpoint_id}  {session.out.time(node.created_at)}  {', '.join(told)}"
+    return one_line(f"{sign} {node.checkpoint_id}  {session.out.time(node.created_at)}  {', '.join(told)}")

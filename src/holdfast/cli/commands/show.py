@@ -73,7 +73,7 @@ def _show_state(session: Session, found: Located) -> None:
     if session.json:
         session.out.give(as_data(loaded))
         return
-    session.out.note(f"{info.run_id}:{info.checkpoint_id} (step {info.step}, covers {info.covers})")
+    session.out.note(one_line(f"{info.run_id}:{info.checkpoint_id} (step {info.step}, covers {info.covers})"))
     for line in state_lines(loaded.state):
         session.say(line)
 
@@ -83,15 +83,17 @@ def _show_state(session: Session, found: Located) -> None:
 
 def _head(session: Session, seen: Timeline) -> None:
     out, run = session.out, seen.run
-    session.say(f"{out.styled(run.run_id, bold=True)}  {out.status(run.status)}  {run.workflow or '(no workflow)'}")
+    name, workflow = one_line(run.run_id), one_line(run.workflow) or "(no workflow)"
+    session.say(f"{out.styled(name, bold=True)}  {out.status(run.status)}  {workflow}")
     told = [f"created {out.time(run.created_at)}", f"updated {out.time(run.updated_at)}"]
     told += [f"worked {lasting(seen.worked_us)}"] if seen.worked_us else []
     told += [f"idle {lasting(seen.idle_us)}"] if seen.idle_us else []
     session.say(", ".join(told))
     if run.metadata:
-        session.say("metadata: " + " ".join(f"{key}={value_text(part, 60)}" for key, part in run.metadata.items()))
+        told = [f"{one_line(key)}={value_text(part, 60)}" for key, part in run.metadata.items()]
+        session.say(f"metadata: {' '.join(told)}")
     if run.forked_from:
-        session.say(f"forked from {run.forked_from}")
+        session.say(f"forked from {one_line(run.forked_from)}")
     session.say()
 
 
@@ -101,7 +103,7 @@ def _rows(session: Session, rows: tuple[Row, ...], *, full: bool) -> None:
     wide = min(max((columns(name) for name in names), default=0), max(16, min(48, session.out.width - 44)))
     for row, name in zip(shown, names, strict=True):
         if row.kind == "gap":
-            session.say(session.out.styled(f"         {'  ' * row.depth}~ {_gap(row)}", fg="bright_black"))
+            session.say(session.out.styled(f"         {'  ' * row.depth}~ {one_line(_gap(row))}", fg="bright_black"))
             continue
         sign = session.out.styled(_SIGNS.get(row.state, " "), fg=_COLORS.get(row.state))
         took = lasting(row.duration_us) if row.duration_us is not None and row.kind in _TIMED else ""
@@ -170,7 +172,7 @@ def _in_full(session: Session, row: Row) -> None:
     for line in lines_of(trace) if isinstance(trace, str) else ():
         session.say(f"          | {line}")
     if row.checkpoint_id and row.kind != "checkpoint":
-        session.say(f"          checkpoint {row.checkpoint_id}")
+        session.say(f"          checkpoint {one_line(row.checkpoint_id)}")
 
 
 def _effects(session: Session, seen: Timeline) -> None:
@@ -188,19 +190,19 @@ def _standing(session: Session, seen: Timeline) -> None:
     out, stands = session.out, seen.standing
     session.say()
     for gate in seen.gates:
-        session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  (gate {gate.gate})")
+        session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  (gate {one_line(gate.gate)})")
         if gate.show is not None:
             session.say(f"  {value_text(gate.show)}")
         if gate.who:
-            session.say(f"  for {', '.join(gate.who)}")
+            session.say(f"  for {one_line(', '.join(gate.who))}")
         if gate.expires_at is not None:
             session.say(f"  expires {out.time(gate.expires_at)}")
     since = f", since {out.time(stands.since)}" if stands.since is not None else ""
-    session.say(f"{seen.run.run_id}: {one_line(stands.sentence)}{since}")
+    session.say(f"{one_line(f'{seen.run.run_id}: {stands.sentence}')}{since}")
     if stands.next_node:
-        session.say(f"next stage: {stands.next_node}")
+        session.say(f"next stage: {one_line(stands.next_node)}")
     for line in _next(seen):
-        session.say(f"  {line}")
+        session.say(f"  {one_line(line)}")
 
 
 def _next(seen: Timeline) -> list[str]:
