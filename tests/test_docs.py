@@ -26,6 +26,8 @@ def test_every_example_in_a_document_runs(document: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     module = ModuleType("example")  # so that what an example defines can be imported, as from a script
     monkeypatch.setitem(sys.modules, "example", module)
+    for name, text in re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
+        Path(name).write_text(text)
     for example in re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
         exec(compile(example, str(document), "exec", dont_inherit=True), vars(module))
 

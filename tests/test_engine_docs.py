@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.graphs
 import holdfast.testing
 from holdfast.engine.effects import Happened
 from holdfast.runtime.aio import AsyncApp, AsyncHandle
+from holdfast.runtime.declaring import Declaring
 from tests.test_docs import example_of
+
+GRAPH_VERBS = ("load", "from_data", "as_data", "verify", "mermaid", "dry_run", "json_schema")
 
 
 def public(cls: type) -> list[str]:
@@ -51,6 +55,26 @@ def test_every_verb_of_an_app_has_an_example_and_it_runs(name: str, tmp_path: Pa
         return
     names = prepared() if name != "workflow" else {"app": holdfast.App("memory:")}
     run_example(getattr(holdfast.App, name), names, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", public(Declaring))
+def test_every_verb_about_declared_workflows_has_an_example_and_it_runs(
+    name: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    run_example(getattr(holdfast.App, name), prepared(), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", [name for name in vars(holdfast.Graph) if name in GRAPH_VERBS])
+def test_every_verb_of_a_graph_has_an_example_and_it_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    stages = [{"type": "set", "id": "hello", "values": {"text": "Hello {{ input.name }}"}}]
+    names = {**prepared(), "graph": holdfast.Graph.from_data({"id": "greet-2", "stages": stages}), "Path": Path}
+    run_example(getattr(holdfast.Graph, name), names, tmp_path, monkeypatch)
+
+
+def test_the_parts_of_a_graph_have_examples_that_run(tmp_path: Path, monkeypatch: Any) -> None:
+    names = {"app": holdfast.App("memory:"), "holdfast": holdfast, **vars(holdfast.graphs)}
+    for thing in (holdfast.graphs, holdfast.Graph, holdfast.graphs.Condition, holdfast.graphs.Edge):
+        run_example(thing, names, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", public(holdfast.Handle))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Conflict,
         DamagedData,
         DamagedFile,
+        DefinitionChanged,
         Diverged,
         EffectFailed,
         EffectInDoubt,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         Interrupt,
         InvalidAnswer,
         InvalidCursor,
+        InvalidGraph,
         InvalidId,
         InvalidInput,
         KeyReused,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
         RunExists,
         RunFailed,
         RunNotFound,
+        StageFailed,
         StepFailed,
         StorageBusy,
         StorageError,
@@ -80,6 +83,7 @@ if TYPE_CHECKING:
         UnsupportedFormat,
         WorkflowConflict,
     )
+    from holdfast.graphs.definition import Graph
     from holdfast.model.gates import GateInfo
     from holdfast.model.plans import EffectPlan, RollbackPlan
     from holdfast.model.views import (
@@ -121,6 +125,7 @@ _LATE: Final = {
     "Entry": "holdfast.model.views",
     "Form": "holdfast.engine.forms",
     "GateInfo": "holdfast.model.gates",
+    "Graph": "holdfast.graphs.definition",
     "Handle": "holdfast.runtime.handle",
     "Happened": "holdfast.engine.effects",
     "Keep": "holdfast.model.views",
@@ -187,6 +192,7 @@ __all__ = [
     "Conflict",
     "DamagedData",
     "DamagedFile",
+    "DefinitionChanged",
     "DidNotHappen",
     "Diverged",
     "Effect",
@@ -198,6 +204,7 @@ __all__ = [
     "GateClosed",
     "GateExpired",
     "GateInfo",
+    "Graph",
     "Halted",
     "Handle",
     "Happened",
@@ -206,6 +213,7 @@ __all__ = [
     "Interrupt",
     "InvalidAnswer",
     "InvalidCursor",
+    "InvalidGraph",
     "InvalidId",
     "InvalidInput",
     "Keep",
@@ -235,6 +243,7 @@ __all__ = [
     "RunList",
     "RunNotFound",
     "Saved",
+    "StageFailed",
     "Stats",
     "StepFailed",
     "StorageBusy",

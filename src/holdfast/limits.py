@@ -74,3 +74,6 @@ MEMO_BYTES_MAX: Final = 64 * MIB
 
 RESERVE_BYTES: Final = 16 * MIB
 """Free space kept on the disk: saves are refused with StorageFull before it is used up, so prune has room."""
+
+GRAPH_BYTES_MAX: Final = 1 * MIB
+"""The file of a declared workflow."""

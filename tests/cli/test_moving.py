@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -235,6 +236,23 @@ def test_verbs_options_runs_and_choices_are_completed(tmp_path: Path) -> None:
     assert completed(tmp_path, "fork", "x", "--effects", "p") == ["perform"]
     assert completed(tmp_path, "--store", "sqlite:none.db", "pause", "ord") == []
     assert completed(tmp_path, "langgraph", "imp") == ["import"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
+def test_bash_itself_completes(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:
+        store.save("order-1", {})
+    (tmp_path / "script").write_text(run("completions", "bash", cwd=tmp_path).out)
+    program = tmp_path / "holdfast"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
+    program.chmod(0o755)
+    for words, offered in (("holdfast roll", "rollback"), ("holdfast pause ord", "order-1")):
+        line = f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; _holdfast_completion ./holdfast"
+        done = subprocess.run(
+            ["bash", "--norc", "-c", f'source ./script; {line}; echo "${{COMPREPLY[@]}}"'],
+            cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout.strip() == offered, done.stderr
 
 
 def test_the_demo_is_shown(tmp_path: Path) -> None:

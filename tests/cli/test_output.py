@@ -135,3 +135,36 @@ def test_values_without_a_word_in_json_become_text() -> None:
 )
 def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
     assert exits.code_of(error) == code
+
+
+def test_messages_say_what_to_type_and_not_what_to_call(waiting: Path) -> None:
+    with shop.make(f"sqlite:{waiting / 'holdfast.db'}") as app:
+        app.start("mail", "ana", run_id="mail-1")
+    assert "`holdfast list` shows what is there" in run("pause", "nobody", cwd=waiting).err
+    assert "--force leaves these as they are" in run("rollback", "mail-1", "--to", "1", cwd=waiting).err
+    assert "say where to go back to with --to" in run("rollback", "mail-1", cwd=waiting).err
+    for done in (run("fork", "mail-1~7", cwd=waiting), run("fork", "mail-1", "--at", "900", cwd=waiting)):
+        assert "store." not in done.err
+        assert "=True" not in done.err
+
+
+def test_what_a_run_waits_for_is_said(waiting: Path) -> None:
+    with shop.make(f"sqlite:{waiting / 'holdfast.db'}") as app:
+        app.start("mail", "ana", run_id="mail-1")
+    done = run("resume", "mail-1", "--app", "tests.cli.shop:make", cwd=waiting)
+    assert "mail-1 is waiting for the event 'read'" in done.out
+
+
+def test_progress_is_shown_in_a_terminal_and_not_in_a_pipe(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:
+        for number in range(30):
+            for turn in range(3):
+                store.save(f"run-{number}", {"turn": turn, "text": f"{number} {turn} " * 900})
+    arguments = ("prune", "--all", "--keep-last", "1", "--yes")
+    piped = run(*arguments, "--dry-run", cwd=tmp_path)
+    assert "━" not in piped.out + piped.err
+    assert len(piped.out.splitlines()) == 32
+    with Terminal(*arguments, cwd=tmp_path) as terminal:
+        assert terminal.wait() == 0
+    assert "pruning ━" in terminal.text
+    assert "… and 10 more runs" in terminal.text

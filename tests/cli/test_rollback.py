@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import holdfast
-from tests.cli.processes import Done
+from tests.cli.processes import Done, environment
 from tests.cli.processes import command as run
 from tests.cli.terminal import CTRL_C, Terminal
 
@@ -108,3 +110,31 @@ def test_in_a_terminal_it_asks(app: holdfast.App, tmp_path: Path, url: str) -> N
         terminal.send("y\n")
         terminal.expect("order-17 is ready")
         assert terminal.wait() == 0
+
+
+BEGIN_AND_DIE = """
+import os, sys, holdfast
+from holdfast.store.committer import Committer
+commit = Committer.commit
+
+def commit_and_die(self, given):
+    commit(self, given)
+    os._exit(9)
+
+Committer.commit = commit_and_die
+holdfast.App(sys.argv[1]).rollback("order-17", to="ask#1", here=False)
+"""
+
+
+def test_a_process_killed_just_after_it_began_a_rollback_leaves_it_to_a_worker(
+    app: holdfast.App, tmp_path: Path, url: str
+) -> None:
+    paid(app)
+    begun = subprocess.run([sys.executable, "-c", BEGIN_AND_DIE, url], cwd=tmp_path, env=environment(), check=False)
+    assert begun.returncode == 9
+    assert app.handle("order-17").status() == "rolling_back"
+    notes = tmp_path / "notes"
+    done = run("worker", "--until-idle", "--store", url, "--app", MAKE, cwd=tmp_path, SHOP_NOTES=str(notes))
+    assert done.code == 0, done.err
+    assert notes.read_text() == "take back A-17\n"
+    assert [gate.prompt for gate in app.gates("order-17")] == ["Refund this order?"]

@@ -90,7 +90,9 @@ def test_an_app_is_found_by_module_by_file_and_in_the_project(tmp_path: Path) ->
     with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:
         store.save("x", {})
     (tmp_path / "mine.py").write_text("from tests.cli.shop import make\n")
-    for given in ("mine:make", "mine.py:make", "./mine.py:make", MAKE):
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "queue.py").write_text("from tests.cli.shop import make\n")
+    for given in ("mine:make", "mine.py:make", "./mine.py:make", MAKE, "apps/queue.py:make"):
         assert run("pause", "x", "--app", given, cwd=tmp_path).code == 0
     pyproject(tmp_path, app="mine:make")
     below = tmp_path / "below"
@@ -129,3 +131,10 @@ def test_an_app_brings_its_own_store_and_another_one_is_wrong_usage(tmp_path: Pa
     other = run("pause", "nobody", "--app", "mine:app", "--store", "sqlite:other.db", cwd=tmp_path)
     assert other.code == 2
     assert "uses the store sqlite:own.db" in other.err
+
+
+def test_an_app_is_not_loaded_to_find_a_store_that_is_named(tmp_path: Path) -> None:
+    stores(tmp_path, "named")
+    done = run("export", "named", "--store", "sqlite:named.db", "--json", cwd=tmp_path, HOLDFAST_APP="torn:app")
+    assert done.code == 0, done.err
+    assert run("export", "named", cwd=tmp_path, HOLDFAST_APP="torn:app").code == 2

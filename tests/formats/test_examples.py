@@ -53,7 +53,7 @@ def test_every_public_name_has_an_example_and_it_runs(
     car.Directory("workflow-runs").save(paused())
     with holdfast.open("memory:") as store:
         names: dict[str, Any] = {
-            "formats": formats, "store": store, "paused": paused(),
+            "formats": formats, "store": store, "paused": paused(), "app": holdfast.App(store),
             **{module.__name__.rpartition(".")[2]: module for module in SYSTEMS},
         }  # fmt: skip
         if name == "formats.export_run":

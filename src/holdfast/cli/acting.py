@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.naming import offered_runs, run_named
+from holdfast.cli.naming import offered_runs, run_adopted
+from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.model.status import READY, ROLLING_BACK, WAITING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from holdfast.model.gates import GateInfo
     from holdfast.model.views import RunInfo
     from holdfast.runtime.app import App
+
+_ENTRIES: Final = 200
+"""So much of the journal is read to say where a run stands."""
 
 run_argument = click.argument("run", metavar="RUN", shell_complete=offered_runs)
 runs_argument = click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=offered_runs)
@@ -26,7 +30,7 @@ leave_option = click.option("--leave", is_flag=True, help="Only record it, and l
 def act(session: Session, named: str, does: Callable[[App, str], Any], **more: Any) -> int:
     """Do something to a run and say where it stands then; gives the exit code."""
     app = session.app()
-    run_id = run_named(session, named)
+    run_id = run_adopted(session, named)
     session.how_to_go_on = f"`holdfast show {run_id}` says where the run stands."
     does(app, run_id)
     tell(session, run_id, **more)
@@ -58,13 +62,24 @@ def tell(session: Session, run_id: str, **more: Any) -> dict[str, Any]:
     if session.json:
         session.out.give({**found, **more})
         return found
-    session.say(f"{run_id} is {session.out.status(found['status'])}")
+    session.say(f"{run_id} is {session.out.status(found['status'])}{_more(session, found)}")
     for gate in session.app().gates(run_id) if found["gates"] else ():
         session.say(f"waits for an answer: {gate.prompt}")
         session.say(f"  holdfast answer {run_id} {usage_of(gate, many=len(found['gates']) > 1)}".rstrip())
     if found["left_for_worker"]:
         session.say("left for a worker: holdfast worker --app …")
     return found
+
+
+def _more(session: Session, found: dict[str, Any]) -> str:
+    """What there is to say beside the status, unless the lines below it say so."""
+    from holdfast.inspect.timeline import timeline
+
+    if found["gates"] or found["left_for_worker"]:
+        return ""
+    sentence = timeline(session.store(), found["run_id"], newest=_ENTRIES).standing.sentence
+    more = sentence.removeprefix(found["status"])
+    return one_line(more) if more != sentence else ""
 
 
 def usage_of(gate: GateInfo, *, many: bool) -> str:

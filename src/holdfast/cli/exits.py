@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from holdfast.errors import Conflict, Diverged, HoldfastError, InvalidInput, NotFound, RollbackRefused
+from holdfast.cli.wording import worded
+from holdfast.errors import (
+    Conflict,
+    DefinitionChanged,
+    Diverged,
+    HoldfastError,
+    InvalidInput,
+    NotFound,
+    RollbackRefused,
+)
 
 if TYPE_CHECKING:
     from holdfast.cli.session import Session
@@ -53,7 +62,7 @@ def code_of(error: BaseException) -> int:
             return USAGE
         case NotFound():
             return NOT_FOUND
-        case Conflict() | RollbackRefused() | Diverged():
+        case Conflict() | RollbackRefused() | Diverged() | DefinitionChanged():
             return CONFLICT
         case _:
             return ERROR
@@ -91,7 +100,7 @@ def report(session: Session, error: BaseException, verb: str) -> int:
 def _plain(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
-    return str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+    return worded(str(error)) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
 
 
 def _message(error: BaseException, verb: str) -> list[str]:

@@ -76,15 +76,18 @@ def _module(named: str, folder: str, setting: Setting) -> ModuleType:
 
 
 def _from_file(path: str) -> ModuleType:
+    path = os.path.abspath(path)
     if not os.path.isfile(path):
         raise AppNotLoaded(f"there is no file {os.path.relpath(path)}")
     name = Path(path).stem
-    beside = str(Path(path).parent)
-    if beside not in sys.path:
-        sys.path.insert(0, beside)  # as when Python runs the file itself
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == path:
         return known
+    if known is not None or name in sys.stdlib_module_names:  # a file may be called queue.py, and must not become it
+        name = f"holdfast_app_{name}"
+    beside = str(Path(path).parent)
+    if beside not in sys.path:
+        sys.path.insert(0, beside)  # as when Python runs the file itself
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise AppNotLoaded(f"{os.path.relpath(path)} is not a Python file")

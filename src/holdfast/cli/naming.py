@@ -30,6 +30,23 @@ class Spot(NamedTuple):
     checkpoint_id: str | None = None
 
 
+def run_adopted(session: Session, text: str) -> str:
+    """The id of a run to act upon. A declared one can go on here by what it carries, if all it names is known."""
+    run_id = run_named(session, text)
+    adopt(session, run_id)
+    return run_id
+
+
+def adopt(session: Session, run_id: str) -> None:
+    """Let the app of this command know a declared workflow by what its run carries, if it has all that names."""
+    app = session.app()
+    workflow = app.handle(run_id).info().workflow
+    if not app.knows(workflow) and not app.adopt(run_id) and workflow == "car":
+        from holdfast.formats.moving.car_flow import adopt_car
+
+        adopt_car(app, run_id)
+
+
 def run_named(session: Session, text: str) -> str:
     """The id of the run that is meant; RunNotFound if there is none, AmbiguousId if there are several."""
     return run_of(session.store(), text)

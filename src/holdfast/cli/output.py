@@ -127,8 +127,8 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: int | None) -> Iterator[Progress]:
-        """A bar for long work, on standard error; none when that is no terminal."""
-        if not sys.stderr.isatty() or self.as_json:
+        """A bar for long work, on standard error; none when that is no terminal, or for a single thing."""
+        if not sys.stderr.isatty() or self.as_json or total in (0, 1):
             yield Progress()
             return
         from rich.console import Console

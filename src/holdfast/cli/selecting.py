@@ -10,6 +10,8 @@ import click
 
 from holdfast.cli.naming import run_named
 from holdfast.limits import RUNS_PAGE_MAX
+from holdfast.verbs.reading import known_run
+from holdfast.verbs.shown import run_info
 
 if TYPE_CHECKING:
     from holdfast.cli.session import Session
@@ -28,8 +30,8 @@ def selected(
     if every:
         runs = list(all_runs(session, workflow, status))[::-1]
     else:
-        app = session.app()
-        runs = [app.handle(run_named(session, name)).info() for name in dict.fromkeys(named)]
+        core = session.store()._place.core
+        runs = [run_info(known_run(core, run_named(session, name))) for name in dict.fromkeys(named)]
         runs = [info for info in runs if status is None or info.status in status]
     if older_than is None:
         return runs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cli import places
 from holdfast.cli.output import Output
-from holdfast.cli.settings import Setting, app_setting, store_setting
+from holdfast.cli.settings import DEFAULT, Setting, app_setting, store_setting
 from holdfast.errors import HoldfastError, InvalidInput
 
 if TYPE_CHECKING:
@@ -77,13 +77,17 @@ class Session:
         return self._where
 
     def store(self, *, create: bool = False) -> Store:
-        """The store, opened. NoStore if it is not there, unless it may be created."""
+        """The store, opened. NoStore if it is not there, unless it may be created.
+
+        The user's app is only loaded for it if nothing else says which store to use.
+        """
         if self._store is None:
-            if self.app_named() is not None:
+            settled = self._settled()
+            if settled.source == DEFAULT and self.app_named() is not None:
                 self._store = self.app(create=create).store
             else:
-                self._where = self._settled()
-                self._store = self._opened(self._where.url, create=create)
+                self._where = settled
+                self._store = self._opened(settled.url, create=create)
         return self._store
 
     def _opened(self, url: str, *, create: bool) -> Store:
@@ -122,7 +126,7 @@ class Session:
         wanted = self._settled()
         if is_app(found):
             url: str = found.store.url
-            if wanted.source != "default" and not places.same(wanted.url, url):
+            if wanted.source != DEFAULT and not places.same(wanted.url, url):
                 raise InvalidInput(
                     f"the app {setting.value} uses the store {places.shown(url)}, but {wanted.source} says "
                     f"{wanted.shown}; leave that out, or name a function that makes the app for a store"
@@ -137,6 +141,20 @@ class Session:
             app = made_app(found, wanted.url, setting)
             self._owned.append(app)
         self._store = app.store
+        return app
+
+    def names(self) -> App | None:
+        """The user's app, for what it knows by name: no store is opened for one that a function makes."""
+        from holdfast.cli.loading import is_app, load_object, made_app
+
+        setting = self.app_named()
+        if setting is None:
+            return None
+        found = load_object(setting)
+        if is_app(found):
+            return found  # type: ignore[no-any-return]
+        app = made_app(found, "memory:", setting)
+        self._owned.append(app)
         return app
 
     def knows(self, workflow: str) -> bool:

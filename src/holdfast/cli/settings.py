@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import InvalidInput
 
 STORE_DEFAULT: Final = "sqlite:holdfast.db"
+DEFAULT: Final = "default"
+"""The source of a setting that nobody made."""
 _FILE: Final = "pyproject.toml"
 _FILE_BYTES_MAX: Final = 16 << 20
 
@@ -30,7 +32,7 @@ def store_setting(given: str | None) -> Setting:
     """The store's URL."""
     found = _found("store", given, "HOLDFAST_STORE", "--store")
     if found is None:
-        return Setting(STORE_DEFAULT, "default")
+        return Setting(STORE_DEFAULT, DEFAULT)
     scheme, _, path = found.value.partition(":")
     if found.folder is not None and scheme in ("sqlite", "dir") and path and not os.path.isabs(path):
         return found._replace(value=f"{scheme}:{os.path.relpath(found.folder / path)}")

@@ -45,14 +45,14 @@ class Answer(msgspec.Struct, gc=False):
 
 def ask(
     exe: Execution, scope: Scope, prompt: str, fields: Any, *, show: Any, who: Any, expires: float | None,
-    expired: Any, key: str | None,
+    expired: Any, key: str | None, name: str = "ask",
 ) -> Plan[Any]:  # fmt: skip
     """Stop for an answer, or return the one that was given."""
-    with scope.call("ask", key, ASK_KINDS) as (call, entries):
-        name = scope.named(call) + (f"@{exe.line.epoch}" if exe.line.epoch else "")
+    with scope.call(name, key, ASK_KINDS) as (call, entries):
+        gate_name = scope.named(call) + (f"@{exe.line.epoch}" if exe.line.epoch else "")
         if entries and entries[-1]["kind"] == "answered":
             return _told(exe, entries[-1], fields)
-        gate = Gate(name, prompt, form_of(fields), exe.codec.settled(show), _names(who), expires, expired)
+        gate = Gate(gate_name, prompt, form_of(fields), exe.codec.settled(show), _names(who), expires, expired)
         if not entries:
             _check_expiry(gate, fields)
         yield from answered(exe, scope, call, key is not None, entries, gate)

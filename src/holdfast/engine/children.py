@@ -19,7 +19,7 @@ from holdfast.model.status import COMPLETED
 
 def child(
     exe: Execution, scope: Scope, workflow: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any],
-    key: str | None, detached: bool,
+    key: str | None, detached: bool, definition: Any = None,
 ) -> Plan[Any]:  # fmt: skip
     """Start a child run and return its result; detached, start it and return its id."""
     keyed = key is not None
@@ -41,7 +41,7 @@ def child(
             yield from exe.write(scope, [entry])
             exe.record.children[child_id] = entry
         read = exe.inbox_read
-        ended: Ended | None = yield RunChild(child_id, workflow, args, kwargs, scope.named(call), detached)
+        ended: Ended | None = yield RunChild(child_id, workflow, args, kwargs, scope.named(call), detached, definition)
         if detached:
             return child_id
         if ended is None:

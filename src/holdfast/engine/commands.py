@@ -62,6 +62,7 @@ class Snapshot(Command):
     covers: int | None = None
     """The position it covers; None: the end of the journal with this very commit."""
     metadata: dict[str, Any] | None = None
+    next_node: str | None = None
 
 
 class Write(Command):
@@ -190,6 +191,8 @@ class RunChild(Command):
     call: str
     """Under which the parent waits for it."""
     detached: bool
+    definition: Any = None
+    """What the child goes by, if that is not for its workflow to say."""
 
 
 class Ended(Command):

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.engine.commands import EntryData, Item, Now, Plan, ReadInbox, Snapshot, Write, Written
 from holdfast.engine.line import Line
-from holdfast.engine.record import Record
+from holdfast.engine.record import KEPT, Record
 from holdfast.engine.retry import ONCE, Retry
 from holdfast.engine.scope import Scope
 from holdfast.errors import Cancelled, InvalidInput, Suspended
@@ -72,6 +72,8 @@ class Execution:
         self.root = Scope(run_id, record)
         line.kept = record.kept
         self.state: dict[str, Any] = {}
+        self.next_node: str | None = None
+        """What a checkpoint says comes next; workflows that have names for their stages set it."""
         self.position = self.began_at = 0
         """Where the journal ends, and where it ended when this execution began."""
         # --- the inbox
@@ -185,7 +187,7 @@ class Execution:
         self.position = written.position
         scope.written.update([entry["call"] for entry in entries if "call" in entry])
         for back, entry in enumerate(reversed(entries)):
-            if entry["kind"] in ("version", "cancelling"):
+            if entry["kind"] in KEPT:
                 self.line.kept.append(written.position - back)
         if written.inbox > self.inbox_newest:
             self.inbox_newest = written.inbox
@@ -259,4 +261,5 @@ class Execution:
         """The state as a checkpoint, if there is any, and if this execution has come further than the one before."""
         if not self.state or not (entries or self.root.pending or self.position > self.began_at):
             return None
-        return Snapshot(self.state, self.line.resume(self.position, self.version), self.position)
+        resume = self.line.resume(self.position, self.version)
+        return Snapshot(self.state, resume, self.position, next_node=self.next_node)

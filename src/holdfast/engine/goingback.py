@@ -37,6 +37,8 @@ FINAL: Final = frozenset(
         "refused",
         "map",
         "gather",
+        "breakpoint",
+        "compensated",
     }
 )
 """Kinds of entries after which nothing more comes of a call."""
@@ -59,6 +61,8 @@ class Cut(msgspec.Struct):
     gates: list[str]
     timers: list[str]
     children: list[str]
+    undone: set[str]
+    """Effects whose compensation is taken back."""
 
 
 class LedgerLine(Command):
@@ -83,7 +87,7 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
     for position, entry in live:
         if "call" in entry and entry["kind"] != "log":
             calls.setdefault(full_name(entry.get("in", ""), entry["call"]), []).append((position, entry))
-    cut = Cut(to, [], set(), [], [], [], [])
+    cut = Cut(to, [], set(), [], [], [], [], set())
     kept: set[str] = set()
     for name, entries in calls.items():
         before = [position for position, _ in entries if position <= to]
@@ -112,6 +116,8 @@ def tells_of_effect(entry: EntryData) -> bool:
 def _note(cut: Cut, entry: EntryData) -> None:
     if tells_of_effect(entry):
         cut.keys.add(entry["key"])
+    if entry["kind"] == "undone":
+        cut.undone.add(entry["key"])
     if entry["kind"] == "asked":
         cut.gates.append(entry["gate"])
     if "timer" in entry:
@@ -142,14 +148,17 @@ class Undo(msgspec.Struct):
     in_doubt: list[LedgerLine]
     let_go: list[LedgerLine]
     """Taken over from another run, so not this one's to undo; what stands there is asked anew."""
+    compensated: list[LedgerLine]
+    """Undone by the run itself, which would go on as if they were still done."""
 
 
 def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str]) -> Undo:
     """Sort the effects that are taken back, the newest first. `recorded`: those the journal still tells of."""
-    found = Undo([], [], [], [])
+    found = Undo([], [], [], [], [])
     for line in sorted(lines, key=lambda line: (line.after_position, line.number), reverse=True):
         taken_back = line.key in cut.keys if line.key in recorded else line.after_position >= cut.to
         if not taken_back:
+            found.compensated += [line] if line.key in cut.undone else []
             continue
         if (line.call or {}).get("reused"):
             found.let_go += [line] if line.state == "done" else []
@@ -189,17 +198,10 @@ def carry_out(exe: Execution, undos: Mapping[str, Callable[..., Any]], *, force:
 
 
 def _undo(exe: Execution, line: LedgerLine, undos: Mapping[str, Callable[..., Any]], *, force: bool) -> Plan[None]:
-    name = line.call["undo"]
-    yield Write([{"kind": "undoing", "key": line.key, "undo": name}])
+    yield Write([{"kind": "undoing", "key": line.key, "undo": line.call["undo"]}])
     try:
-        undo = undos.get(name)
-        if undo is None:
-            raise LookupError(f"this process has no undo function {name!r}; import the module that registers it")
-        kwargs = line.call["kwargs"]
-        if takes_token(undo):
-            token = exe.codec.effect_token(exe.incarnation, f"undo:{line.key}", exe.line.epoch)
-            kwargs = {**kwargs, "idempotency_key": token}
-        yield Call(undo, (line.result, *line.call["args"]), kwargs, world=True)
+        undo, args, kwargs = undo_call(exe, line, undos)
+        yield Call(undo, args, kwargs, world=True)
     except (Exception, SystemExit) as error:
         failure = failure_of(error)
         if force:
@@ -210,6 +212,21 @@ def _undo(exe: Execution, line: LedgerLine, undos: Mapping[str, Callable[..., An
         exe.released = written.status
         raise RollbackFailed(exe.run_id, line.key, failure) from error
     yield Write([{"kind": "undone", "key": line.key}], (Mark(line.key, "undone"),))
+
+
+def undo_call(
+    exe: Execution, line: LedgerLine, undos: Mapping[str, Callable[..., Any]]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """How an effect is undone: the function, and what it is called with."""
+    name = line.call["undo"]
+    undo = undos.get(name)
+    if undo is None:
+        raise LookupError(f"this process has no undo function {name!r}; import the module that registers it")
+    kwargs = line.call["kwargs"]
+    if takes_token(undo):
+        token = exe.codec.effect_token(exe.incarnation, f"undo:{line.key}", exe.line.epoch)
+        kwargs = {**kwargs, "idempotency_key": token}
+    return undo, (line.result, *line.call["args"]), kwargs
 
 
 def _left_by_force(begun: EntryData) -> Plan[list[str]]:

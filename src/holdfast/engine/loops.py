@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.engine.commands import Plan, ReadState, Snapshot
 from holdfast.engine.execution import Execution
 from holdfast.engine.line import LoopMark
+from holdfast.engine.record import KEPT
 from holdfast.engine.scope import Scope
 from holdfast.errors import InvalidInput, RunError
 
@@ -77,11 +78,11 @@ def end_turn(exe: Execution, loop: Loop) -> Plan[None]:
         raise scope.stopped
     if exe.stopped is not None:
         raise exe.stopped
-    if any(entry["kind"] == "version" for entry in scope.pending):  # its position must be known to be kept
+    if any(entry["kind"] in KEPT for entry in scope.pending):  # its position must be known to be kept
         yield from exe.write(scope, [])
     mark = LoopMark(loop.outer.named(loop.call), loop.turn, "", loop.at)
     entry: dict[str, Any] = {"kind": "turn", "loop": mark.call, "turn": loop.turn}
-    snapshot = Snapshot(exe.state, exe.line.resume(exe.position, exe.version, mark))
+    snapshot = Snapshot(exe.state, exe.line.resume(exe.position, exe.version, mark), next_node=exe.next_node)
     written = yield from exe.write(scope, [entry], snapshot=snapshot)
     exe.line.finished(LoopMark(mark.call, mark.turn, written.checkpoint_id, mark.at), written.position)
     loop.next_turn()

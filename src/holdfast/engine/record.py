@@ -7,12 +7,15 @@ entries about one call stand together. Everything reads the live path: what a ro
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.engine.commands import EntryData
 from holdfast.errors import RunError
 
 Positioned = tuple[int, EntryData]
+
+KEPT: Final = ("version", "definition", "cancelling")
+"""Kinds of entries that matter in whatever turn of a loop they stand."""
 
 
 class ScopeRecord:
@@ -36,7 +39,9 @@ class Record:
         self.ended: EntryData | None = None
         self.versions: dict[str, int] = {}
         self.kept: list[int] = []
-        """Where these, and a cancellation, are recorded."""
+        """Where these, definitions and a cancellation are recorded."""
+        self.definition: Any = None
+        """What a declared workflow's run goes by; None for other runs."""
         self.children: dict[str, EntryData] = {}
         """Children that were started and have not ended, as far as is recorded."""
         self.gates: set[str] = set()
@@ -128,10 +133,14 @@ def _note_fact(record: Record, entry: EntryData) -> None:
     match entry["kind"]:
         case "started":
             record.started = entry
+            record.definition = entry.get("definition")
         case "completed" | "failed" | "cancelled":
             record.ended = entry
         case "version":
             record.versions[entry["name"]] = entry["number"]
+            record.kept.append(entry["position"])
+        case "definition":
+            record.definition = entry["definition"]
             record.kept.append(entry["position"])
         case "rolling_back":
             record.rollback = [entry]

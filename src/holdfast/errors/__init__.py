@@ -9,7 +9,8 @@
     │   ├── LimitExceeded     a value or list is larger than limits.py allows
     │   ├── BlockingCall      a blocking verb was called inside a running event loop
     │   ├── InvalidAnswer     an answer does not fit its gate; `problems` lists all that is wrong
-    │   └── KeyReused         an effect's explicit key was given again with other arguments
+    │   ├── KeyReused         an effect's explicit key was given again with other arguments
+    │   └── InvalidGraph      a declared workflow is not sound; `problems` lists all that is wrong
     ├── NotFound
     │   ├── RunNotFound
     │   ├── CheckpointNotFound
@@ -33,8 +34,10 @@
     │   │   ├── EffectFailed  an effect raised
     │   │   │   └── EffectInDoubt  nobody knows whether it happened
     │   │   └── ChildFailed   a child run failed or was cancelled
+    │   ├── StageFailed       a stage of a declared workflow failed
     │   ├── GateExpired       a gate that was to fail when nobody answers in time
     │   ├── Diverged          the code does not do what the journal says it did
+    │   ├── DefinitionChanged the declared workflow is not the one the run was started with; `changes` lists how
     │   ├── RunFailed         raised by `result()`: the workflow raised
     │   ├── RunCancelled      raised by `result()`
     │   ├── NotFinished       raised by `result(timeout=…)`: it has not ended in time
@@ -70,12 +73,14 @@ from holdfast.errors.interrupts import (
 )
 from holdfast.errors.runs import (
     ChildFailed,
+    DefinitionChanged,
     Diverged,
     EffectFailed,
     EffectInDoubt,
     GateExpired,
     InputConflict,
     InvalidAnswer,
+    InvalidGraph,
     KeyReused,
     NotFinished,
     RollbackFailed,
@@ -83,6 +88,7 @@ from holdfast.errors.runs import (
     RunCancelled,
     RunError,
     RunFailed,
+    StageFailed,
     StepFailed,
     UnknownWorkflow,
 )
@@ -134,6 +140,7 @@ __all__ = [
     "Conflict",
     "DamagedData",
     "DamagedFile",
+    "DefinitionChanged",
     "Diverged",
     "EffectFailed",
     "EffectInDoubt",
@@ -145,6 +152,7 @@ __all__ = [
     "Interrupt",
     "InvalidAnswer",
     "InvalidCursor",
+    "InvalidGraph",
     "InvalidId",
     "InvalidInput",
     "KeyReused",
@@ -164,6 +172,7 @@ __all__ = [
     "RunExists",
     "RunFailed",
     "RunNotFound",
+    "StageFailed",
     "StepFailed",
     "StorageBusy",
     "StorageError",

@@ -8,12 +8,14 @@ from holdfast.errors.stored import Conflict, HoldfastError, InvalidInput, NotFou
 
 __all__ = [
     "ChildFailed",
+    "DefinitionChanged",
     "Diverged",
     "EffectFailed",
     "EffectInDoubt",
     "GateExpired",
     "InputConflict",
     "InvalidAnswer",
+    "InvalidGraph",
     "KeyReused",
     "NotFinished",
     "RollbackFailed",
@@ -21,6 +23,7 @@ __all__ = [
     "RunCancelled",
     "RunError",
     "RunFailed",
+    "StageFailed",
     "StepFailed",
     "UnknownWorkflow",
 ]
@@ -49,6 +52,15 @@ class KeyReused(InvalidInput):
         )
         self.run_id = run_id
         self.key = key
+
+
+class InvalidGraph(InvalidInput):
+    """A declared workflow is not sound. `problems` lists all that is wrong with it."""
+
+    def __init__(self, name: str, problems: list[str]) -> None:
+        super().__init__(f"the declared workflow {name!r} cannot be used: " + "; ".join(problems))
+        self.name = name
+        self.problems = problems
 
 
 class UnknownWorkflow(NotFound):
@@ -122,6 +134,15 @@ class ChildFailed(StepFailed):
     what = "child run"
 
 
+class StageFailed(RunError):
+    """A stage of a declared workflow failed, and so did the run. `failure` is its error as data."""
+
+    def __init__(self, stage: str, failure: dict[str, Any], then: str = "") -> None:
+        super().__init__(f"stage {stage!r} failed: {failure['type']}: {failure['message']}" + (then and f"; {then}"))
+        self.stage = stage
+        self.failure = failure
+
+
 class GateExpired(RunError):
     """Nobody answered in time, and the gate was declared to fail then."""
 
@@ -148,6 +169,20 @@ class Diverged(RunError):
         self.found = found
         self.position = position
         self.hint = hint
+
+
+class DefinitionChanged(RunError):
+    """The declared workflow is not the one the run goes by. The run is paused, nothing is lost. `changes` says how."""
+
+    def __init__(self, run_id: str, workflow: str, changes: list[str]) -> None:
+        super().__init__(
+            f"run {run_id!r} goes by another definition of {workflow!r} than this process has: "
+            + "; ".join(changes)
+            + "; resume it with its own definition, or let it go on with this one by app.migrate(run_id)"
+        )
+        self.run_id = run_id
+        self.workflow = workflow
+        self.changes = changes
 
 
 class RunFailed(RunError):

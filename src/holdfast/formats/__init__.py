@@ -17,6 +17,16 @@ Example:
 """
 
 from holdfast.formats import brainwires, car, clawdia, mur, simple_agents
-from holdfast.formats.moving import Imported, export_run, import_dir
+from holdfast.formats.moving import Imported, export_run, import_dir, register_car
 
-__all__ = ["Imported", "brainwires", "car", "clawdia", "export_run", "import_dir", "mur", "simple_agents"]
+__all__ = [
+    "Imported",
+    "brainwires",
+    "car",
+    "clawdia",
+    "export_run",
+    "import_dir",
+    "mur",
+    "register_car",
+    "simple_agents",
+]

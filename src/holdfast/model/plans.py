@@ -30,6 +30,8 @@ class RollbackPlan(View, frozen=True, kw_only=True):
     """Effects that cannot be undone. They stop the rollback unless it is forced."""
     in_doubt: tuple[EffectPlan, ...]
     """Effects nobody knows the outcome of. They stop it, too."""
+    compensated: tuple[EffectPlan, ...]
+    """Effects the run has undone itself since, which it would go on from as if they were done. They stop it, too."""
     calls: tuple[str, ...]
     """Everything recorded that is taken back, and done anew when the run goes on."""
     children: tuple[str, ...]
@@ -39,4 +41,5 @@ class RollbackPlan(View, frozen=True, kw_only=True):
     def problems(self) -> list[str]:
         """What stands against it."""
         found = [f"effect {e.key!r} ({e.tool}) cannot be undone" for e in self.irreversible]
-        return found + [f"nobody knows whether effect {e.key!r} ({e.tool}) happened" for e in self.in_doubt]
+        found += [f"nobody knows whether effect {e.key!r} ({e.tool}) happened" for e in self.in_doubt]
+        return found + [f"effect {e.key!r} ({e.tool}) was undone since; go back to before it" for e in self.compensated]

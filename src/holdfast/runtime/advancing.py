@@ -23,11 +23,11 @@ def started(
     """Create the run, or find it; and hold it if it is to be moved on here."""
     known = None if isinstance(workflow, str) and app.known(workflow) is None else app.registry.find(workflow)
     name, version = (known.name, known.version) if known is not None else (workflow, 1)
-    if known is not None:
-        known.check_input(args, kwargs)
     here = here and known is not None
     run_id = run_id if run_id is not None else new_run_id(app, name)
     start = Start(run_id, name, version, args, kwargs, metadata)
+    if known is not None:
+        start = known.prepared(start)
     row, claimed = yield from create(app, start, take=here)
     if claimed is None and here and (row.status == READY or row.status in AT_WORK):  # perhaps of a dead process
         claimed = yield from claim(app, run_id)

@@ -17,6 +17,7 @@ from holdfast.runtime import branching, outside, rollback
 from holdfast.runtime.advancing import advanced, claim_known, started
 from holdfast.runtime.blocking import BlockingDriver
 from holdfast.runtime.core import LEASE_S, AppCore
+from holdfast.runtime.declaring import Declaring
 from holdfast.runtime.handle import Handle
 from holdfast.runtime.registry import Upgrade, Workflow
 from holdfast.runtime.starting import Acts, Claimed
@@ -33,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Effects = Literal["reuse", "perform", "ask"]
 
 
-class App:
+class App(Declaring):
     """Workflows on a store. `App("sqlite:runs.db")`, or an open store.
 
     Blocking; `app.aio` has the same verbs to await. `start` and `answer` move the run on in the calling process until

@@ -227,7 +227,7 @@ class Carrier:
     def _checkpoint(self, snapshot: c.Snapshot, encoded: Encoded, status: str | None) -> NewCheckpoint:
         pairs = metadata_pairs(snapshot.metadata) if snapshot.metadata else ()
         return NewCheckpoint(
-            "", encoded.root, covers=snapshot.covers, status=status or "running",
+            "", encoded.root, next_node=snapshot.next_node, covers=snapshot.covers, status=status or "running",
             metadata=write_metadata((*pairs, (RESUME, pack_sorted(snapshot.resume)))),
         )  # fmt: skip
 

@@ -1,14 +1,18 @@
-"""What an app knows by name: workflows, undos, upgrades of state. Nothing is imported by a stored name."""
+"""What an app knows by name: workflows, functions, undos, upgrades of state. Nothing is imported by a stored name."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.retry import ONCE, Retry, retry_of
 from holdfast.errors import InvalidInput, RunError, UnknownWorkflow
 from holdfast.ids import check_id
+
+if TYPE_CHECKING:
+    from holdfast.graphs.definition import Graph
+    from holdfast.runtime.starting import Start
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -31,6 +35,9 @@ class Workflow:
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
 
+    is_declared = False
+    """Whether it is a declared workflow, a graph, and takes its input as one dict."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
 
@@ -45,6 +52,11 @@ class Workflow:
             self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
             raise InvalidInput(f"workflow {self.name!r} cannot be started so: {error}") from None
+
+    def prepared(self, start: Start) -> Start:
+        """A run to be, checked, with what the workflow adds to it; a run that can only fail is not begun."""
+        self.check_input(start.args, start.kwargs)
+        return start
 
     def upgraded(self, state: dict[str, Any], version: int) -> dict[str, Any]:
         """A state saved under an older version of the workflow, as this version expects it."""
@@ -69,6 +81,7 @@ class Registry:
     def __init__(self) -> None:
         self.workflows: dict[str, Workflow] = {}
         self.undos: dict[str, Callable[..., Any]] = {}
+        self.functions: dict[str, Callable[..., Any]] = {}
 
     def add_workflow(self, fn: Any, name: str | None, version: int, retry: Any) -> Workflow:
         """Register a workflow under its name."""
@@ -85,13 +98,24 @@ class Registry:
 
     def add_undo(self, fn: Any, name: str | None) -> None:
         """Register an undo function under its name."""
-        if not callable(fn):
-            raise InvalidInput(f"an undo is a function, not {fn!r}")
-        name = check_id("undo", name if name is not None else getattr(fn, "__name__", ""))
-        known = self.undos.get(name)
-        if known is not None and not _same(known, fn):
-            raise InvalidInput(f"this app already has an undo {name!r}; give one of them another name=")
-        self.undos[name] = fn
+        _add(self.undos, "undo", fn, name)
+
+    def add_function(self, fn: Any, name: str | None) -> None:
+        """Register a function that declared workflows may call, under its name."""
+        _add(self.functions, "function", fn, name)
+
+    def declare(self, name: str, graph: Graph | None) -> Workflow:
+        """Know a declared workflow, and those inside it, by name. None: each run goes by its own definition."""
+        from holdfast.runtime.declared import DeclaredWorkflow  # graphs are loaded by those who use them
+
+        known = self.workflows.get(name)
+        if known is not None and not known.is_declared:
+            raise InvalidInput(f"this app already has a workflow {name!r}; give the graph another id")
+        if known is None or graph is not None:
+            declared = self.workflows[name] = known = DeclaredWorkflow(self, check_id("id", name), graph)
+            for inner_name, inner in declared.inner():
+                self.declare(inner_name, inner)
+        return known
 
     def find(self, workflow: Any) -> Workflow:
         """The workflow meant by its name, its function, or itself."""
@@ -105,6 +129,16 @@ class Registry:
             if known.fn is workflow:
                 return known
         raise InvalidInput(f"{workflow!r} is not a workflow of this app; put @app.workflow above it")
+
+
+def _add(known: dict[str, Callable[..., Any]], what: str, fn: Any, name: str | None) -> None:
+    if not callable(fn):
+        raise InvalidInput(f"an {what} is a function, not {fn!r}" if what == "undo" else f"{fn!r} is no function")
+    name = check_id(what, name if name is not None else getattr(fn, "__name__", ""))
+    if name in known and not _same(known[name], fn):
+        article = "an" if what == "undo" else "a"
+        raise InvalidInput(f"this app already has {article} {what} {name!r}; give one of them another name=")
+    known[name] = fn
 
 
 def _same(known: Any, fn: Any) -> bool:

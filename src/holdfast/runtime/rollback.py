@@ -111,7 +111,8 @@ def _cut(whole: Whole, to: Any) -> tuple[Cut, Undo]:
 def _shown(run_id: str, cut: Cut, undo: Undo) -> RollbackPlan:
     return RollbackPlan(
         run_id=run_id, to=cut.to, undo=_effects(undo.undo), irreversible=_effects(undo.irreversible),
-        in_doubt=_effects(undo.in_doubt), calls=tuple(cut.calls), children=tuple(cut.children),
+        in_doubt=_effects(undo.in_doubt), compensated=_effects(undo.compensated),
+        calls=tuple(cut.calls), children=tuple(cut.children),
     )  # fmt: skip
 
 

@@ -58,6 +58,8 @@ class Start(msgspec.Struct):
     kwargs: dict[str, Any]
     metadata: dict[str, Any] | None = None
     parent: dict[str, Any] | None = None
+    definition: Any = None
+    """What it goes by, for a declared workflow."""
 
     def entry(self) -> dict[str, Any]:
         """The first entry of its journal."""
@@ -67,6 +69,8 @@ class Start(msgspec.Struct):
         }  # fmt: skip
         if self.parent is not None:
             entry["parent"] = self.parent
+        if self.definition is not None:
+            entry["definition"] = self.definition
         return entry
 
 
@@ -212,9 +216,11 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
         raise InvalidInput(f"{command.workflow!r} is not a workflow of this app")
     parent = {"run": carrier.row.run_id, "call": command.call, "detached": command.detached}
     version = known.version if known is not None else 1
+    start = Start(
+        command.run_id, name, version, command.args, command.kwargs, parent=parent, definition=command.definition
+    )  # fmt: skip
     if known is not None:
-        known.check_input(command.args, command.kwargs)
-    start = Start(command.run_id, name, version, command.args, command.kwargs, parent=parent)
+        start = known.prepared(start)
     here = known is not None and not command.detached
     row, claimed = yield from create(app, start, take=here)
     if claimed is None and here and row.status in (READY, *AT_WORK):  # at work: perhaps of a dead process

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("holdfast.worker")
 _REAP_S: Final = 1.0
 _TROUBLE_S: Final = 0.5
+_LOOKED_AT: Final = 200
+"""How many ready runs are looked at for declared workflows."""
 
 
 class Worker:
@@ -67,6 +69,8 @@ class Worker:
         """After trouble with the store: no run is taken before."""
         self._put_back: list[Claimed] = []
         self._reaped_at = 0.0
+        self._strange: set[str] = set()
+        """Runs that were looked at and whose workflow this app cannot move on."""
         self.moved = 0
         """How many times a run was moved on."""
 
@@ -155,6 +159,18 @@ class Worker:
         port = self._app.core.port
         return any(port.runs(RunQuery((READY,), workflow=name, limit=1)) for name in names)
 
+    def _adopt(self) -> None:
+        """Get to know declared workflows by what ready runs carry; of those that name what this app has registered."""
+        if self._workflows is not None:
+            return
+        for row in self._app.core.port.runs(RunQuery((READY,), limit=_LOOKED_AT)):
+            if self._app.known(row.workflow) is None and row.run_id not in self._strange:
+                from holdfast.runtime.migrating import adopted  # graphs are loaded by those who use them
+
+                self._strange.add(row.run_id)
+                with contextlib.suppress(HoldfastError):
+                    self._app.blocking.run(adopted(self._app, row.run_id))
+
     # --- moving on ---------------------------------------------------------------------------------------------------
 
     def _begin(self, claimed: Claimed) -> None:
@@ -194,6 +210,7 @@ class Worker:
         if time.monotonic() < self._reaped_at + _REAP_S:
             return 0
         self._reaped_at = time.monotonic()
+        self._adopt()
         while self._put_back:  # runs this worker could not give back while the store was in trouble
             claimed = self._put_back[-1]
             commit = Commit(

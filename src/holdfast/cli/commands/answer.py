@@ -11,7 +11,7 @@ from holdfast.cli.acting import by_option, leave_option, run_argument, tell, usa
 from holdfast.cli.answers import given_answer
 from holdfast.cli.asking import ask_gate
 from holdfast.cli.exits import CannotAsk
-from holdfast.cli.naming import run_named
+from holdfast.cli.naming import run_adopted
 from holdfast.cli.output import read_line
 from holdfast.cli.session import Session
 from holdfast.errors import GateClosed, InvalidAnswer, InvalidInput
@@ -45,7 +45,7 @@ def command(
       echo '{"approve": true, "note": ""}' | holdfast answer order-17 --file -
     """
     app = session.app()
-    run_id = run_named(session, run)
+    run_id = run_adopted(session, run)
     who = somebody(by)
     chosen = _chosen(session, run_id, gate)
     if chosen is None or chosen.state != "open":  # whoever was first is named by the store

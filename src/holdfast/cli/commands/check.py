@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,14 +52,20 @@ def command(session: Session, runs: tuple[str, ...], every: bool, workflow: str 
     if session.json:
         session.out.give({"runs": found, **counts})
     else:
-        told = [each for each in found if each["outcome"] != "ok"]
-        if told:
-            rows = [(each["run_id"], each["status"], each["outcome"], each["detail"] or "") for each in told]
-            session.out.table(("RUN", "STATUS", "OUTCOME", "DETAIL"), rows, status=1)
-        session.say(", ".join(f"{number} {name}" for name, number in counts.items()))
+        _tell(session, found, counts)
     if counts["diverged"]:
         return exits.CONFLICT
     return exits.ERROR if counts["failed"] else exits.OK
+
+
+def _tell(session: Session, found: list[dict[str, Any]], counts: dict[str, int]) -> None:
+    told = [each for each in found if each["outcome"] in ("diverged", "failed")]
+    if told:
+        rows = [(each["run_id"], each["status"], each["outcome"], each["detail"]) for each in told]
+        session.out.table(("RUN", "STATUS", "OUTCOME", "DETAIL"), rows, status=1)
+    for detail, number in Counter(each["detail"] for each in found if each["outcome"] == "skipped").items():
+        session.say(f"skipped {number}: {detail}")
+    session.say(", ".join(f"{number} {name}" for name, number in counts.items()))
 
 
 def _checked(app: App, info: RunInfo) -> dict[str, Any]:

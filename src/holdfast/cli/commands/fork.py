@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.acting import leave_option, run_argument, tell
-from holdfast.cli.naming import Spot, spot_named
+from holdfast.cli.naming import Spot, adopt, spot_named
 from holdfast.cli.session import Session
 from holdfast.inspect.refs import checkpoint_of
 from holdfast.runtime.reads import first_entry
@@ -51,6 +51,7 @@ def command(session: Session, run: str, new: str | None, at: str | None, effects
     if not _is_workflow(session, spot.run_id):
         made = _forked_states(session, spot, at, new)
     else:
+        adopt(session, spot.run_id)
         place: int | str | None = spot.at if at is None else place_of(session, spot.run_id, at)
         handle = app.fork(
             spot.run_id, new, at=place, checkpoint_id=spot.checkpoint_id, effects=effects, here=not leave

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Final
 
 import click
 
@@ -15,6 +16,8 @@ from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Keep
+
+_SHOWN_MAX: Final = 20
 
 
 @click.command()
@@ -97,6 +100,11 @@ def _told(session: Session, lines: list[Line], *, dry_run: bool) -> int:
 
 
 def _table(session: Session, lines: list[Line]) -> None:
+    """The runs, in a terminal only those that free most: nobody reads thousands of lines before answering."""
+    hidden = lines[:0]
+    if session.out.is_terminal and len(lines) > _SHOWN_MAX:
+        largest = sorted(lines, key=lambda line: (line.problem is None, -line.bytes_freed))
+        lines, hidden = largest[:_SHOWN_MAX], largest[_SHOWN_MAX:]
     session.out.table(
         ("RUN", "STATUS", "REMOVED", "KEPT", "ENTRIES", "FREES", "PROBLEM"),
         [
@@ -108,3 +116,7 @@ def _table(session: Session, lines: list[Line]) -> None:
         ],
         status=1,
     )  # fmt: skip
+    if hidden:
+        session.say(
+            f"… and {len(hidden)} more runs, {size(sum(line.bytes_freed for line in hidden))}; --json lists all"
+        )

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.acting import leave_option, standing, tell, waits_for_answer
-from holdfast.cli.naming import offered_runs, run_named
+from holdfast.cli.naming import adopt, offered_runs, run_adopted
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError
@@ -40,7 +40,7 @@ def command(session: Session, run: str | None, every: bool, workflow: str | None
     if run is None:
         return _all(session, workflow, leave=leave)
     app = session.app()
-    run_id = run_named(session, run)
+    run_id = run_adopted(session, run)
     session.how_to_go_on = f"`holdfast resume {run_id}` goes on from where the run stands."
     app.resume(run_id, here=not leave)
     return tell_and_judge(session, run_id)
@@ -62,6 +62,7 @@ def _all(session: Session, workflow: str | None, *, leave: bool) -> int:
     with session.out.progress("resuming", len(paused)) as progress:
         for info in paused:
             try:
+                adopt(session, info.run_id)
                 app.resume(info.run_id, here=not leave)
                 done.append({**standing(session, info.run_id), "error": None})
             except HoldfastError as error:  # one run's trouble is not the others'

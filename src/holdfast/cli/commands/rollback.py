@@ -9,7 +9,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.acting import by_option, leave_option, run_argument, tell
 from holdfast.cli.commands.fork import place_of
-from holdfast.cli.naming import run_named
+from holdfast.cli.naming import run_adopted
 from holdfast.cli.session import Session
 from holdfast.errors import Conflict, RollbackRefused
 
@@ -45,7 +45,7 @@ def command(
       holdfast rollback order-17
     """
     app = session.app()
-    run_id = run_named(session, run)
+    run_id = run_adopted(session, run)
     here = app.knows(app.handle(run_id).info().workflow)
     session.how_to_go_on = f"A rollback that has begun is taken up by: holdfast rollback {run_id}"
     if to is None:
@@ -83,6 +83,7 @@ def show_plan(session: Session, plan: RollbackPlan) -> None:
     rows += [("undo", each.key, f"by {each.undo}({_arguments(each)})") for each in plan.undo]
     rows += [("cannot undo", each.key, each.tool) for each in plan.irreversible]
     rows += [("in doubt", each.key, each.tool) for each in plan.in_doubt]
+    rows += [("undone since", each.key, each.tool) for each in plan.compensated]
     rows += [("cancel child", child, "") for child in plan.children]
     rows += [("do anew", call, "") for call in plan.calls[:_CALLS_SHOWN]]
     session.say(f"{plan.run_id} back to position {plan.to}:")
@@ -101,6 +102,7 @@ def plan_data(plan: RollbackPlan) -> dict[str, Any]:
         "undo": plan.undo,
         "irreversible": plan.irreversible,
         "in_doubt": plan.in_doubt,
+        "compensated": plan.compensated,
         "calls": plan.calls,
         "children": plan.children,
         "problems": plan.problems,

@@ -44,12 +44,16 @@ def _fitting(show: Any) -> Any:
 
 def form_of_fields(fields: list[dict[str, Any]]) -> Form:
     """The form of fields as CAR declares them. As there, an answer may have more than was asked for."""
-    schema = {
+    return _form(schema_of_fields(fields))
+
+
+def schema_of_fields(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    """The JSON Schema of fields as CAR declares them."""
+    return {
         "type": "object",
         "properties": {field["name"]: _property(field) for field in fields},
         "required": [field["name"] for field in fields if field.get("required")],
     }
-    return _form(schema)
 
 
 def _property(field: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+"""The functions of flow.yaml. Money and mail are lines in a file here; put your own services in their place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import holdfast
+
+LEDGER = Path("payments.jsonl")
+
+
+def make(url: str) -> holdfast.App:
+    """The app for a store."""
+    app = holdfast.App(url)
+    for function in (price, pay, tell_customer):
+        app.function(function)
+    app.undo(take_back)
+    return app
+
+
+def price(order: str) -> dict[str, Any]:
+    """What the order cost. Orders of A cost much, all others little."""
+    return {"order": order, "amount": 140 if order.startswith("A") else 20, "currency": "EUR"}
+
+
+def pay(order: str, amount: int, idempotency_key: str) -> dict[str, Any]:
+    """Pay back. A real service would be given the key, and would not pay twice for the same one."""
+    receipt = hashlib.sha256(idempotency_key.encode()).hexdigest()[:8]
+    _note({"paid": amount, "order": order, "receipt": receipt})
+    return {"id": receipt}
+
+
+def take_back(receipt: dict[str, Any], order: str, amount: int) -> None:
+    """Undo a payment."""
+    _note({"taken back": amount, "order": order, "receipt": receipt["id"]})
+
+
+def tell_customer(order: str, receipt: str) -> None:
+    """Write to the customer. Order A-13 has an address that does not work."""
+    if order == "A-13":
+        raise ConnectionError("the mail server does not know this address")
+    _note({"told": order, "receipt": receipt})
+
+
+def _note(line: dict[str, Any]) -> None:
+    with LEDGER.open("a") as file:
+        file.write(json.dumps(line) + "\n")

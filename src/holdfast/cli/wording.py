@@ -1,0 +1,35 @@
+"""Messages of the library in the words of the command: where one says what to call, the other says what to type."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SAID: Final = (
+    (r"; store\.runs\(\) lists what is there", "; `holdfast list` shows what is there"),
+    (r"; store\.history\((?:'([^']*)'|\"([^\"]*)\")\) lists them", r"; `holdfast log \1\2 --graph` shows them"),
+    (
+        r"; store\.verify\(\) lists all damage, load\(run, damaged='previous'\) gives the newest undamaged checkpoint",
+        "; `holdfast verify` lists all damage",
+    ),
+    (r"; force=True leaves these as they are", "; --force leaves these as they are"),
+    (
+        r"; call rollback again to try once more, or with force=True to leave",
+        "; repeat it without --to, or with --force to leave",
+    ),
+    (r"; take it up with rollback\(run_id\), or go back further", "; take it up without --to, or go back further"),
+    (r"; say where to go back to with to=", "; say where to go back to with --to"),
+    (r"\bor give replace=True", "or give --replace"),
+    (
+        r"; import the module that registers it, or leave the run to a worker that knows it",
+        "; name the app that has it with --app",
+    ),
+)
+_PATTERNS: Final = tuple((re.compile(pattern), words) for pattern, words in _SAID)
+
+
+def worded(message: str) -> str:
+    """A message of the library as the command says it."""
+    for pattern, words in _PATTERNS:
+        message = pattern.sub(words, message)
+    return message

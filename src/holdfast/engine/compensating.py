@@ -1,0 +1,69 @@
+"""Compensation: a run undoes what it has done to the world, newest first, and says what became of it.
+
+Unlike a rollback it is part of the run's own way, which does not go back: the journal and the ledger tell both that an
+effect was done and that it was undone. An undo that was begun when the process died is called again, under the same
+idempotency key. One that fails is recorded, and the others are undone all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.engine.commands import Call, EntryData, Mark, Plan
+from holdfast.engine.execution import Execution
+from holdfast.engine.failures import failure_of
+from holdfast.engine.goingback import LedgerLine, ReadLedger, undo_call
+from holdfast.engine.scope import Scope
+
+
+def compensate(exe: Execution, scope: Scope, undos: Mapping[str, Callable[..., Any]]) -> Plan[dict[str, list[str]]]:
+    """Undo all effects of this run that are done and can be undone. Which were, which failed, which cannot be."""
+    with scope.call("compensate", None, ("compensating",)) as (call, recorded):
+        entries = list(recorded)
+        if entries and entries[-1]["kind"] == "compensated":
+            return _report(entries)
+        yield from exe.attend(scope, call, keyed=False)
+        lines: dict[str, LedgerLine] = {line.key: line for line in (yield ReadLedger())}
+        if not entries:
+            entries = [scope.entry("compensating", call, keyed=False, **_sorted(list(lines.values())))]
+            yield from exe.write(scope, entries)
+        ended = {entry["key"] for entry in entries if entry["kind"] in ("undone", "undo_failed")}
+        for key in entries[0]["undo"]:
+            if key not in ended:
+                entries.append((yield from _undone(exe, scope, call, lines[key], undos)))
+        last = scope.entry("compensated", call, keyed=False)
+        yield from exe.write(scope, [last])
+        return _report(entries)
+
+
+def _sorted(lines: list[LedgerLine]) -> dict[str, list[str]]:
+    """What is to be undone, newest first, and what cannot be."""
+    newest_first = sorted(lines, key=lambda line: (line.after_position, line.number), reverse=True)
+    done = [line for line in newest_first if line.state == "done" and not (line.call or {}).get("reused")]
+    return {
+        "undo": [line.key for line in done if (line.call or {}).get("undo")],
+        "left": [line.key for line in done if not (line.call or {}).get("undo")],
+    }
+
+
+def _undone(
+    exe: Execution, scope: Scope, call: str, line: LedgerLine, undos: Mapping[str, Callable[..., Any]]
+) -> Plan[EntryData]:
+    name = line.call["undo"]
+    yield from exe.write(scope, [scope.entry("undoing", call, keyed=False, key=line.key, undo=name)])
+    try:
+        fn, args, kwargs = undo_call(exe, line, undos)
+        yield Call(fn, args, kwargs, world=True)
+    except (Exception, SystemExit) as error:
+        entry = scope.entry("undo_failed", call, keyed=False, key=line.key, error=failure_of(error))
+        yield from exe.write(scope, [entry])
+    else:
+        entry = scope.entry("undone", call, keyed=False, key=line.key)
+        yield from exe.write(scope, [entry], marks=(Mark(line.key, "undone"),))
+    return entry
+
+
+def _report(entries: list[EntryData]) -> dict[str, list[str]]:
+    found = {kind: [entry["key"] for entry in entries if entry["kind"] == kind] for kind in ("undone", "undo_failed")}
+    return {"undone": found["undone"], "failed": found["undo_failed"], "left": entries[0]["left"]}

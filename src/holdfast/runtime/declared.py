@@ -1,0 +1,76 @@
+"""Declared workflows as an app knows them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.engine.retry import ONCE
+from holdfast.errors import InvalidInput, RunError
+from holdfast.graphs.definition import Graph, SubWorkflow
+from holdfast.graphs.fields import form_of_fields
+from holdfast.graphs.findings import refuse_errors
+from holdfast.graphs.reads import body_of
+from holdfast.graphs.running import Runner, stored
+from holdfast.graphs.verifying import verify
+from holdfast.runtime.registry import Registry, Workflow
+
+if TYPE_CHECKING:
+    from holdfast.graphs.definition import AnyStage
+    from holdfast.runtime.starting import Start
+
+
+class DeclaredWorkflow(Workflow):
+    """A graph under its name. Without a graph, each run goes by the definition it carries."""
+
+    is_declared = True
+
+    def __init__(self, registry: Registry, name: str, graph: Graph | None) -> None:
+        super().__init__(Runner(registry, name, graph), name, 1, ONCE)
+        self.graph = graph
+        self._registry = registry
+
+    def inner(self) -> Iterator[tuple[str, Graph]]:
+        """The graphs that its stages run as workflows of their own, with their names."""
+        for stage in self.graph.stages if self.graph is not None else ():
+            step: AnyStage | None = stage
+            while step is not None:
+                if isinstance(step, SubWorkflow) and step.graph is not None:
+                    yield f"{self.name}/{stage.id}", step.graph
+                step = body_of(step)
+
+    def prepared(self, start: Start) -> Start:
+        """The run with its definition. Input that does not fit, or a graph that is not sound, is refused."""
+        self.check_input(start.args, start.kwargs)
+        if start.definition is not None:  # the graph inside another, which was checked with that
+            graph = Graph.from_data(start.definition["graph"])
+        elif self.graph is None:
+            raise RunError(f"this process has no definition of {self.name!r}; register it with app.graph(…)")
+        else:
+            graph = self.graph
+            refuse_errors(self.name, verify(graph, self._registry))
+        given = start.args[0] if start.args else start.kwargs.get("input")
+        metadata = {**graph.metadata, **(start.metadata or {})}
+        more = {name: value for name, value in start.kwargs.items() if name != "input"}
+        return msgspec.structs.replace(
+            start, args=(_checked(self.name, graph, given),), kwargs=more, metadata=metadata or None,
+            definition=start.definition or stored(graph),
+        )  # fmt: skip
+
+
+def _checked(name: str, graph: Graph, given: Any) -> dict[str, Any]:
+    """The input, complete; InvalidInput lists what does not fit."""
+    given = {} if given is None else given
+    if not isinstance(given, dict):
+        raise InvalidInput(f"the input of the declared workflow {name!r} is a dict, not {given!r}")
+    if graph.input is None:
+        return copy.copy(given)
+    checked = form_of_fields(graph.input).check(given)
+    if checked.problems:
+        problems = "; ".join(str(problem) for problem in checked.problems)
+        raise InvalidInput(f"the input of the declared workflow {name!r} does not fit: {problems}")
+    found: dict[str, Any] = checked.value
+    return found
