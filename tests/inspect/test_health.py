@@ -16,6 +16,8 @@ from holdfast.inspect import health as module
 from holdfast.inspect.health import Finding, Health, health, unreachable
 from holdfast.inspect.machine import file_system_of, sized
 from holdfast.inspect.plain import as_data
+from holdfast.inspect.timeline import timeline
+from holdfast.model.commit import Commit, NewMessage
 from holdfast.store.port import About
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
@@ -189,3 +191,29 @@ def test_a_store_that_cannot_be_opened_is_told() -> None:
 
 def test_sizes_are_for_people() -> None:
     assert [sized(n) for n in (0, 999, 1000, 1_500_000)] == ["0 bytes", "999 bytes", "1.0 KB", "1.5 MB"]
+
+
+def test_claims_are_judged_by_the_clock_of_the_store(tmp_path: Path) -> None:
+    for url in (f"dir:{tmp_path}/runs", f"sqlite:{tmp_path}/runs.db", new_url()):
+        with holdfast.open(url) as store:
+            store.save("r", {"a": 1})
+            assert store.claim("r", owner="w", lease=60) is not None
+            assert findings(store)["claims"].level == "ok"
+            standing = timeline(store, "r").standing
+            assert standing.sentence == "running, held by w"
+            assert standing.lease_left_s is not None
+            assert 0 < standing.lease_left_s <= 60
+            store.save("s", {"a": 1})
+            assert store.claim("s", owner="w2", lease=0.001) is not None
+            time.sleep(0.01)
+            assert findings(store)["claims"].detail.endswith(": s")
+            assert timeline(store, "s").standing.lease_left_s == 0
+
+
+def test_what_was_sent_and_not_delivered_is_told(store: Store, clock: ManualClock) -> None:
+    store.save("r", 1)
+    message = NewMessage("nobody", "event", "hello", "k", b"")
+    store.port.commit([Commit("r", b"12345678", send=(message,))])
+    assert findings(store)["outbox"].level == "ok"
+    clock.advance(120)
+    assert findings(store)["outbox"].detail.endswith(": r")

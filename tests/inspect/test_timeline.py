@@ -182,6 +182,22 @@ def test_branches_and_turns_lie_under_what_made_them(stage: Stage) -> None:
     assert short[5].checkpoint_id == turns[-1].checkpoint_id
 
 
+def test_a_loop_and_a_gather_that_have_not_ended_say_so(stage: Stage) -> None:
+    @stage.app.workflow
+    def work(run: Any) -> None:
+        for turn in run.loop():
+            run.state["turn"] = turn
+            if turn == 3:
+                run.gather(lambda r: r.step(say, "a"), lambda r: r.ask("Sure?", {"ok": bool}))
+                return
+
+    stage.app.start(work, run_id="r")
+    assert [stage.row(kind).state for kind in ("loop", "gather", "ask")] == ["waiting"] * 3
+    stage.app.answer("r", {"ok": True}, by="ana")
+    assert [stage.row(kind).state for kind in ("loop", "gather", "ask")] == ["done"] * 3
+    assert stage.row("loop").count == 2
+
+
 def test_what_a_rollback_took_back_stays_and_is_marked(stage: Stage) -> None:
     @stage.app.undo
     def unsay(result: str, word: str) -> None:

@@ -13,9 +13,9 @@ class Row(View, frozen=True, kw_only=True):
     """One thing a run did, or a stretch of time in which it did nothing."""
 
     kind: str
-    """`started`, `step`, `effect`, `ask`, `sleep`, `wait`, `child`, `map`, `gather`, `loop`, `turn`, `turns`, `value`,
-    `log`, `version`, `send`, `checkpoint`, `call`, `paused`, `diverged`, `rollback`, `forked`, `ended`, `pruned`,
-    `entry` for an entry that is not a workflow's, and `gap`."""
+    """`started`, `step`, `effect`, `ask`, `sleep`, `wait`, `child`, `map`, `gather`, `loop`, `turn`, `turns`, `stage`,
+    `value`, `log`, `version`, `send`, `checkpoint`, `call`, `paused`, `diverged`, `rollback`, `forked`, `ended`,
+    `pruned`, `entry` for an entry that is not a workflow's, and `gap`."""
     name: str
     """The function, event, workflow or stage it is about."""
     call: str = ""
@@ -74,6 +74,7 @@ class Standing(View, frozen=True, kw_only=True):
     lease_left_s: float | None = None
     """How long its owner still holds it; 0 if the lease is over or the owner is gone."""
     next_node: str | None = None
+    """Which node or stage comes next, if its newest checkpoint says so and the run has not ended."""
     commands: tuple[tuple[str, ...], ...] = ()
     """What to type next, as lists of arguments."""
 

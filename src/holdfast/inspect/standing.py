@@ -30,7 +30,7 @@ def standing_of(
     left_us = None
     if run.owner:
         left_us = max(0, run.lease_us - core.clock.lease_time().us) if held else 0
-    head = core.port.checkpoint(run.run_id, Select()) if run.head else None
+    head = core.port.checkpoint(run.run_id, Select()) if run.head and run.status not in TERMINAL else None
     return Standing(
         status=run.status, sentence=found.text(), since=moment(run.updated_us), waiting=waiting,
         owner=run.owner or None, lease_left_s=None if left_us is None else left_us / US,

@@ -16,6 +16,7 @@ from holdfast.inspect.calls import Draft, Met, drafted
 from holdfast.inspect.gaps import gap_row, gaps_in
 from holdfast.inspect.rows import Around, row_of
 from holdfast.inspect.shapes import Row, Timeline
+from holdfast.inspect.stages import is_declared, with_stages
 from holdfast.inspect.standing import standing_of
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
@@ -87,7 +88,8 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     keyed.sort(key=lambda pair: pair[0])
     keyed += _gaps(past, keyed, around)
     keyed.sort(key=lambda pair: pair[0])
-    rows = tuple(_settled([row for _, row in keyed], around))
+    settled = _settled([row for _, row in keyed], around)
+    rows = tuple(with_stages(settled) if is_declared(past.entries) else settled)
     open_gates = [gate_info(run, gate) for _, gate in core.port.gates(run.run, "open", NUMBER_MAX)]
     return Timeline(
         run=run_info(run), rows=rows, gates=tuple(open_gates), effects=tuple(ledger.values()),
@@ -221,7 +223,8 @@ def _settled(rows: list[Row], around: Around) -> list[Row]:
     for row in rows:
         if row.kind == "gap" or row.state == "taken_back":
             continue
-        later[row.scope] = row.first
+        if row.kind != "turn" and row.call:  # a turn stands beside its loop, and is still in it
+            later[row.scope] = row.first
         path = row.call if row.kind == "turn" else row.scope
         for at in (at for at, sign in enumerate(path) if sign == "["):
             _note_inside(inside.setdefault(path[:at], _Inside()), row, whole=row.kind == "turn" and row.call == path)

@@ -118,14 +118,14 @@ def _rows(session: Session, rows: tuple[Row, ...], *, full: bool) -> None:
 
 
 _TIMED: Final = frozenset(
-    {"step", "effect", "ask", "sleep", "wait", "child", "map", "gather", "loop", "turn", "turns", "rollback"}
+    {"step", "effect", "ask", "sleep", "wait", "child", "map", "gather", "loop", "turn", "turns", "stage", "rollback"}
 )
 
 
 def _name(row: Row) -> str:
     if row.kind in ("turn", "turns"):
         return row.name
-    if row.kind in ("entry", "log", "ended", "started", "rollback", "pruned", "forked"):
+    if row.kind in ("entry", "log", "stage", "ended", "started", "rollback", "pruned", "forked"):
         return row.kind if row.name == row.kind or row.kind in ("pruned", "forked") else f"{row.kind} {row.name}"
     if row.kind == "definition":
         return row.name
@@ -149,7 +149,7 @@ def _about(row: Row, *, full: bool) -> str:
     if row.effect is not None:
         parts.append(f"key {row.effect.key}" + ("" if row.effect.reversible else ", cannot be undone"))
     parts += [f"by {row.by}"] if row.by else []
-    parts += [f"next {row.next_node}"] if row.next_node else []
+    parts += [f"next {row.next_node}"] if row.next_node and row.kind in ("checkpoint", "stage", "turn", "turns") else []
     if row.result is not None and row.kind not in ("rollback", "started"):
         parts.append(value_text(row.result, longest))
     elif row.kind == "started":
@@ -202,7 +202,7 @@ def _standing(session: Session, seen: Timeline) -> None:
     since = f", since {out.time(stands.since)}" if stands.since is not None else ""
     session.say(f"{one_line(f'{seen.run.run_id}: {stands.sentence}')}{since}")
     if stands.next_node:
-        session.say(f"next stage: {one_line(stands.next_node)}")
+        session.say(f"next: {one_line(stands.next_node)}")
     for line in _next(seen):
         session.say(f"  {one_line(line)}")
 
