@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.inspect.shapes import Row
-from holdfast.inspect.staged import is_declared, staged
+from holdfast.inspect.staged import has_stages, staged
 from holdfast.inspect.timeline import timeline
 from tests.cli.processes import command
 
@@ -31,7 +31,7 @@ def app(tmp_path: Any) -> Iterator[holdfast.App]:
 
 def shown(app: holdfast.App, **more: Any) -> list[tuple[str, str, str, int]]:
     rows: tuple[Row, ...] = timeline(app.store, "r").rows
-    assert is_declared(rows)
+    assert has_stages(rows)
     return [(row.kind, row.call.rpartition("/")[2] or row.name, row.state, row.depth) for row in staged(rows, **more)]
 
 
@@ -55,7 +55,7 @@ def test_of_very_many_stages_the_older_ones_are_one_row(app: holdfast.App) -> No
     })  # fmt: skip
     app.start("g", {}, run_id="r")
     found = shown(app, most=5)
-    assert (found[1][0], found[1][3]) == ("turns", 0)
+    assert (found[1][0], found[1][3]) == ("stages", 0)
     assert "stages 1 to 25" in [row.name for row in staged(timeline(app.store, "r").rows, 5)]
     assert [row[1] for row in found[2:]] == ["w#1"] * 5 + ["ask#1"]
     assert len(shown(app, most=None)) == 32

@@ -13,7 +13,7 @@ from holdfast.cli.showing import command_line, lasting, state_lines, value_text
 from holdfast.errors import CheckpointNotFound
 from holdfast.inspect.plain import as_data
 from holdfast.inspect.refs import Located, checkpoint_of
-from holdfast.inspect.staged import STAGES_MAX, is_declared, staged
+from holdfast.inspect.staged import STAGES_MAX, has_stages, staged
 from holdfast.inspect.timeline import folded, timeline
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def command(session: Session, run: str, full: bool, turns: bool, wants_state: bo
         _show_state(session, found)
         return
     seen = timeline(store, found.run.run_id, newest=None if full else NEWEST)
-    if is_declared(seen.rows):
+    if has_stages(seen.rows):
         rows = staged(seen.rows, None if turns or full else STAGES_MAX)
     else:
         rows = seen.rows if turns or full else folded(seen.rows)
@@ -118,12 +118,27 @@ def _rows(session: Session, rows: tuple[Row, ...], *, full: bool) -> None:
 
 
 _TIMED: Final = frozenset(
-    {"step", "effect", "ask", "sleep", "wait", "child", "map", "gather", "loop", "turn", "turns", "stage", "rollback"}
+    {
+        "step",
+        "effect",
+        "ask",
+        "sleep",
+        "wait",
+        "child",
+        "map",
+        "gather",
+        "loop",
+        "turn",
+        "turns",
+        "stage",
+        "stages",
+        "rollback",
+    }
 )
 
 
 def _name(row: Row) -> str:
-    if row.kind in ("turn", "turns"):
+    if row.kind in ("turn", "turns", "stages"):
         return row.name
     if row.kind in ("entry", "log", "stage", "ended", "started", "rollback", "pruned", "forked"):
         return row.kind if row.name == row.kind or row.kind in ("pruned", "forked") else f"{row.kind} {row.name}"
