@@ -78,7 +78,7 @@ def test_breakpoints_compensations_and_migrations_have_rows(app: holdfast.App) -
     app.answer("r", {"ok": True})
     seen = timeline(app.store, "r")
     kinds = [row.kind for row in staged(seen.rows)]
-    assert kinds == ["started", "effect", "breakpoint", "ask", "definition", "step", "compensate", "ended"]
+    assert kinds == ["started", "effect", "stage", "breakpoint", "ask", "definition", "step", "compensate", "ended"]
     rows = {row.kind: row for row in seen.rows}
     assert (rows["definition"].name, rows["definition"].by) == ("migrated", "ben")
     assert rows["effect"].state == "undone"

@@ -236,7 +236,7 @@ def _settled(rows: list[Row], around: Around) -> list[Row]:
             continue
         depth = row.depth
         if row.kind in ("map", "gather", "loop") and row.state != "taken_back":
-            passed = later[row.scope] > row.first or row.scope.partition("/")[0] in turns
+            passed = later.get(row.scope, 0) > row.first or row.scope.partition("/")[0] in turns
             row = _container(row, inside.get(row.call, _Inside()), passed, around)  # noqa: PLW2901
         found.append(row)
     return found
