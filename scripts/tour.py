@@ -1,4 +1,4 @@
-"""Makes the terminal output in the documents: runs what stands behind `$` in their console blocks, and writes down what comes.
+"""Makes the terminal output in the documents: runs what stands behind `$` in their console blocks, writes what comes.
 
     python scripts/tour.py            write the output into README.md and docs/tour.md
     python scripts/tour.py --check    say whether what stands there is what comes today, times and random ids aside
@@ -6,7 +6,7 @@
 A document's blocks are run one after the other, in one directory of its own that holds the examples. A block may be
 preceded by a comment that says how:
 
-    <!-- terminal: y⏎ ⏎ -->     in a terminal of 80 columns, with these keys pressed whenever it waits; ⏎ is Enter, ^C Ctrl-C
+    <!-- terminal: y⏎ ⏎ -->     in a terminal, with these keys pressed whenever it waits; ⏎ is Enter, ^C Ctrl-C
 
 Lines that begin with `$ ` are commands, run by a shell; `$ cd refund` changes the directory for what follows.
 """
@@ -43,7 +43,9 @@ class Place:
         self.folder = folder
         self.code = 0
         """The exit code of the last command."""
-        shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py[co]", "__pycache__"))
+        shutil.copytree(
+            ROOT / "examples", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py[co]", "__pycache__")
+        )
         binaries = folder / ".bin"
         binaries.mkdir()
         command = binaries / "holdfast"

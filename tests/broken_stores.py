@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -227,9 +228,27 @@ class ShowsTheLast(MemoryStore):
         return [_replace(o, run=self.run(o.run.run_id)) if isinstance(o, Committed) else o for o in outcomes]
 
 
+class TakesPrefixesForPatterns(MemoryStore):
+    """Looks for ids as LIKE does: `%` stands for anything, `_` for any sign, and case does not count."""
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        parts = [{"%": ".*", "_": "."}.get(sign, re.escape(sign)) for sign in query.prefix]
+        pattern = re.compile("".join(parts), re.IGNORECASE)
+        rows = super().runs(query._replace(prefix="", limit=1000))
+        return [row for row in rows if pattern.match(row.run_id)][: query.limit]
+
+
+class FindsPrefixesInThePage(MemoryStore):
+    """Takes a page of all runs, and looks there for ids that begin so."""
+
+    def runs(self, query: RunQuery) -> list[RunRow]:
+        rows = super().runs(query._replace(prefix=""))
+        return [row for row in rows if row.run_id.startswith(query.prefix)]
+
+
 BROKEN = (
     LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters, BuriesAnybody, WaitsForTheDead,
     RevivesAnything, LeavesRollbacksBehind, ForgetsCalls, KnowsOnlyTheFirst, ShowsTheLast,
     LeavesNoTrace, Renumbers, LeavesTheHead, LeavesLanes, ReplacesWhatIsKept, GivesRootsAParent, TrustsBytes,
-    ShortPages,
+    ShortPages, TakesPrefixesForPatterns, FindsPrefixesInThePage,
 )  # fmt: skip

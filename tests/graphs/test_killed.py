@@ -89,18 +89,21 @@ def test_a_flow_that_is_killed_again_and_again_is_done_once(tmp_path: Path, url:
 
 
 def _killed(folder: Path, arguments: tuple[str, ...]) -> int:
-    """Start the command and kill it at some moment, until it was not to be killed any more; how often it was."""
+    """Start the command and kill it as soon as the world has so many lines, again and again; how often it was."""
     chance = random.Random(7)
-    kills = 0
-    for _ in range(12):
+    world, kills = folder / "world.jsonl", 0
+    for lines in (1, 2, 5, 8, 10):
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast", *arguments], cwd=folder, env=environment(),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        time.sleep(0.35 + chance.random() * 0.3)
-        if process.poll() is not None:
-            return kills
-        process.send_signal(signal.SIGKILL)
+        until = time.monotonic() + 60
+        while process.poll() is None and (not world.exists() or len(world.read_text().splitlines()) < lines):
+            assert time.monotonic() < until, "it does nothing"
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.02)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
         process.wait()
-        kills += 1
     return kills

@@ -110,6 +110,29 @@ def test_the_wait_for_a_person_is_a_gap_and_so_is_the_wait_for_a_worker(stage: S
     assert [row.kind for row in seen.rows] == ["started", "ask", "gap", "gap", "ended"]
 
 
+def test_an_attempt_that_failed_was_work_and_the_wait_for_the_next_is_a_gap(stage: Stage) -> None:
+    def flaky() -> int:
+        stage.clock.advance(20)
+        if stage.clock.now_us() < began_us + 30_000_000:
+            raise ConnectionError("not yet")
+        return 7
+
+    @stage.app.workflow
+    def work(run: Any) -> Any:
+        return run.step(flaky, retry=holdfast.Retry(attempts=3, first_s=60, jitter=0))
+
+    began_us = stage.clock.now_us()
+    stage.app.start(work, run_id="r")
+    assert stage.seen().standing.sentence == "waiting for the next attempt of flaky#1"
+    stage.clock.advance(100)
+    assert [(row.reason, row.duration_us) for row in stage.seen().rows if row.kind == "gap"] == [
+        ("retry", 60_000_000), ("nobody", 40_000_000),
+    ]  # fmt: skip
+    stage.app.resume("r")
+    step = stage.row("step")
+    assert (step.state, step.attempts, step.result) == ("done", 2, 7)
+
+
 def test_sleeping_and_waiting_for_events_are_gaps(stage: Stage) -> None:
     @stage.app.workflow
     def work(run: Any) -> Any:
@@ -234,7 +257,7 @@ def test_a_run_without_a_workflow_has_its_entries_checkpoints_and_effects(stage:
         ("checkpoint", "checkpoint", "done", "step 1"),
         ("entry", "note", "done", ""),
         ("effect", "mail", "in_doubt", "ana"),
-        ("gap", "", "done", "nobody was at it"),
+        ("gap", "", "done", "nothing was recorded"),
         ("checkpoint", "checkpoint", "done", "step 1 on lane side"),
     ]
     assert seen.rows[0].next_node == "think"
@@ -255,12 +278,17 @@ def test_a_long_journal_can_be_read_from_its_end(stage: Stage) -> None:
     @stage.app.workflow
     def work(run: Any) -> None:
         for n in range(40):
+            run.state["n"] = n
+            run.checkpoint()
             run.step(say, str(n))
+            if n == 10:
+                stage.clock.advance(100)
 
     stage.app.start(work, run_id="r")
     seen = stage.seen(newest=5)
-    assert seen.left_out == 36
-    assert [row.kind for row in seen.rows] == ["started", *["step"] * 4, "ended"]
+    assert seen.left_out == 76
+    assert [row.kind for row in seen.rows] == ["started", "checkpoint", "step", "checkpoint", "step", "ended"]
+    assert [row.kind for row in stage.seen().rows].count("gap") == 1
     with pytest.raises(holdfast.InvalidInput):
         stage.seen(newest=0)
 
@@ -306,6 +334,19 @@ def test_where_a_run_stands_in_every_status(stage: Stage) -> None:
     stage.clock.advance(31)
     assert stage.seen("paused").standing.sentence.startswith("running until w1 stopped")
     assert stage.seen("paused").standing.lease_left_s == 0
+
+
+def test_a_run_that_moves_on_meanwhile_is_read_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.store.append("r", [{"kind": "a"}])
+    read, moved = stage.store.port.effects, iter([True, True])
+
+    def effects(run: int) -> Any:
+        if next(moved, False):
+            stage.store.append("r", [{"kind": "b"}])
+        return read(run)
+
+    monkeypatch.setattr(stage.store.port, "effects", effects)
+    assert [row.name for row in stage.seen().rows] == ["a", "b", "b"]
 
 
 def test_a_run_that_is_not_there_is_not_found(stage: Stage) -> None:

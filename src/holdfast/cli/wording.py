@@ -19,6 +19,10 @@ _SAID: Final = (
     ),
     (r"; take it up with rollback\(run_id\), or go back further", "; take it up without --to, or go back further"),
     (r"; say where to go back to with to=", "; say where to go back to with --to"),
+    (
+        r"; resume it with its own definition, or let it go on with this one by app\.migrate\(run_id\)",
+        "; `holdfast graph migrate RUN FILE` lets it go on by this one",
+    ),
     (r"\bor give replace=True", "or give --replace"),
     (
         r"; import the module that registers it, or leave the run to a worker that knows it",

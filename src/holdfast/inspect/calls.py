@@ -16,13 +16,13 @@ KINDS: Final = {
     "step": "step", "attempt": "step", "intent": "effect", "outcome": "effect", "asked": "ask", "answered": "ask",
     "sleep": "sleep", "wait": "wait", "received": "wait", "child": "child", "child_ended": "child", "map": "map",
     "gather": "gather", "loop": "loop", "value": "value", "sent": "send", "saved": "checkpoint", "refused": "call",
-    "cancelling": "call",
+    "cancelling": "call", "breakpoint": "breakpoint", "compensating": "compensate",
 }  # fmt: skip
 """What kind of row the first entry of a call makes."""
 _ROLLBACK: Final = frozenset({"rolling_back", "undoing", "undone", "undo_failed", "rolled_back"})
 FACTS: Final = {
     "started": "started", "completed": "ended", "failed": "ended", "cancelled": "ended", "version": "version",
-    "paused": "paused", "diverged": "diverged", "forked": "forked", "pruned": "pruned",
+    "paused": "paused", "diverged": "diverged", "forked": "forked", "pruned": "pruned", "definition": "definition",
 }  # fmt: skip
 """Entries that stand for themselves."""
 
@@ -91,7 +91,7 @@ class _Drafting:
 
     def add(self, met: Met) -> None:
         call = met.data.get("call")
-        if type(call) is str and met.kind in KINDS:
+        if type(call) is str and (met.kind in KINDS or full_name(text_of(met.data.get("in")), call) in self._calls):
             self._add_call(met, call)
         elif met.kind == "turn":
             self._end_turn(met)

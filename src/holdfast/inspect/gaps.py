@@ -22,7 +22,7 @@ _ORDER: Final = ("person", "event", "timer", "retry", "child", "paused")
 _TEXTS: Final = {
     "person": "waited for an answer", "event": "waited for an event", "timer": "slept",
     "child": "waited for a child run", "retry": "waited for the next attempt",
-    "paused": "was paused", "nobody": "nobody was at it",
+    "paused": "was paused", "nobody": "nothing was recorded",
 }  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def gaps_in(entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, lea
     busy_us = after = 0
     for created_us, group in groupby(entries, key=lambda met: met.created_us):
         together = list(group)
-        start_us = created_us - max(number_of(met.data.get("us")) for met in together)
+        start_us = _began_us(together, waits, busy_us)
         if busy_us and start_us - busy_us >= least_us:
             found += _split(after, busy_us, start_us, waits, together, least_us)
         busy_us, after = max(busy_us, created_us), together[-1].position
@@ -61,6 +61,18 @@ def gaps_in(entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, lea
     if busy_us and not ended and not held and now_us - busy_us >= least_us:
         found += _still(after, busy_us, now_us, waits, least_us)
     return found
+
+
+def _began_us(together: list[Met], waits: dict[str, _Open], busy_us: int) -> int:
+    """When the work for these entries began. A failed attempt does not tell, so it is taken to have begun at once."""
+    attempts = [_call(met) for met in together if met.kind == "attempt"]
+    if attempts:
+        return max(busy_us, *(waits[call].due_us if call in waits else 0 for call in attempts))
+    return together[0].created_us - max(number_of(met.data.get("us")) for met in together)
+
+
+def _call(met: Met) -> str:
+    return full_name(text_of(met.data.get("in")), text_of(met.data.get("call")))
 
 
 def _first(waits: dict[str, _Open]) -> _Open:
@@ -94,8 +106,7 @@ def _still(after: int, start_us: int, now_us: int, waits: dict[str, _Open], leas
 
 def _note(waits: dict[str, _Open], met: Met) -> None:
     """Keep account of what is waited for after this entry."""
-    data = met.data
-    call = full_name(text_of(data.get("in")), text_of(data.get("call")))
+    data, call = met.data, _call(met)
     match met.kind:
         case "asked":
             waits[call] = _Open("person", text_of(data.get("gate")))
@@ -107,7 +118,7 @@ def _note(waits: dict[str, _Open], met: Met) -> None:
             waits[call] = _Open("retry", call, number_of(data.get("due_us")))
         case "child" if not data.get("detached"):
             waits[call] = _Open("child", text_of(data.get("child")))
-        case "paused" | "diverged":
+        case "paused" | "diverged" | "breakpoint":
             waits[""] = _Open("paused", text_of(data.get("by")))
         case "rolled_back" | "forked":
             waits.clear()

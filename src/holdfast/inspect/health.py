@@ -150,11 +150,8 @@ def _machine(about: About) -> Iterator[Finding]:
         yield Finding(level="ok", what="file system", detail=kind)
     free = free_bytes(about.path)
     if free is not None:
-        level: Literal["ok", "warn", "bad"] = (
-            "bad" if free < RESERVE_BYTES else "warn" if free < 10 * RESERVE_BYTES else "ok"
-        )
-        hint = "" if level == "ok" else f"free some space or prune: saves are refused below {RESERVE_BYTES} bytes"
-        yield Finding(level=level, what="free space", detail=f"{free} bytes", hint=hint)
+        hint = f"free some space or prune: saves are refused below {sized(RESERVE_BYTES)}"
+        yield Finding(level=_room(free), what="free space", detail=sized(free), hint=hint if free < _SCARCE else "")
 
 
 def _room(free: int) -> Level:

@@ -28,6 +28,8 @@ class Around(msgspec.Struct):
     ledger: Mapping[str, Effect]
     loops: frozenset[str] = frozenset()
     """The full names of all loops."""
+    position: int = 0
+    """Where the journal ends."""
 
     @property
     def ended(self) -> bool:
@@ -190,6 +192,32 @@ def _call(draft: Draft, around: Around) -> Facts:
     return _unended(draft.last, around)
 
 
+def _breakpoint(draft: Draft, around: Around) -> Facts:
+    text = text_of(draft.first.data.get("message"))
+    if around.status == "paused" and around.position == draft.last.position:
+        return {"state": "waiting", "text": text}
+    return {**(_unended(draft.last, around) if draft.last.kind == "cancelling" else {}), "text": text}
+
+
+def _compensate(draft: Draft, around: Around) -> Facts:
+    keys = {kind: [text_of(met.data.get("key")) for met in draft.entries if met.kind == kind]
+            for kind in ("undone", "undo_failed")}  # fmt: skip
+    said = [f"undone: {', '.join(keys['undone'])}"] if keys["undone"] else []
+    said += [f"not undone: {', '.join(keys['undo_failed'])}"] if keys["undo_failed"] else []
+    facts: Facts = {"text": "; ".join(said), "result": {"undone": keys["undone"], "failed": keys["undo_failed"]}}
+    if draft.last.kind != "compensated":
+        return {**facts, **_unended(draft.last, around)}
+    return {**facts, "to_us": draft.last.created_us, "state": "failed" if keys["undo_failed"] else "done"}
+
+
+def _definition(draft: Draft) -> Facts:
+    data = draft.first.data
+    changes = data.get("changes")
+    text = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
+    by = text_of(data.get("by")) or None
+    return {"name": "migrated" if by else "definition", "text": text, "by": by, "to_us": draft.first.created_us}
+
+
 def _value(draft: Draft) -> Facts:
     return {"result": draft.last.data.get("value"), "to_us": draft.last.created_us}
 
@@ -218,6 +246,7 @@ def _fact(draft: Draft) -> Facts:
 def _started(draft: Draft) -> Facts:
     data = draft.first.data
     given = {"args": data.get("args"), "kwargs": data.get("kwargs")}
+    given |= {"definition": data["definition"]} if "definition" in data else {}
     name = text_of(data.get("workflow")) or "workflow"
     return {"name": name, "result": given, "to_us": draft.first.created_us}
 
@@ -273,11 +302,11 @@ def _iso(us: int) -> str:
 
 _CALLS: Final[dict[str, Callable[[Draft, Around], Facts]]] = {
     "step": _step, "effect": _effect, "ask": _ask, "sleep": _sleep, "wait": _wait, "child": _child, "call": _call,
-    "rollback": _rollback,
+    "rollback": _rollback, "breakpoint": _breakpoint, "compensate": _compensate,
 }  # fmt: skip
 _FACTS: Final[dict[str, Callable[[Draft], Facts]]] = {
     "value": _value, "checkpoint": _value, "send": _send, "map": _branches, "gather": _branches, "loop": _branches,
     "turn": _turn, "started": _started, "ended": _ended, "log": _log, "paused": _stopped, "diverged": _stopped,
-    "forked": _forked, "pruned": _pruned,
+    "forked": _forked, "pruned": _pruned, "definition": _definition,
 }  # fmt: skip
 """What does not depend on how the run stands now."""

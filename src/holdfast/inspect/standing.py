@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from holdfast.clock import US
 from holdfast.inspect.rows import error_text
@@ -34,8 +34,16 @@ def standing_of(
     return Standing(
         status=run.status, sentence=found.text(), since=moment(run.updated_us), waiting=waiting,
         owner=run.owner or None, lease_left_s=None if left_us is None else left_us / US,
-        next_node=head[1].next_node if head is not None and head[1] is not None else None, commands=found.commands(),
+        next_node=_next_node(run, head), commands=found.commands(),
     )  # fmt: skip
+
+
+def _next_node(run: RunRow, head: Any) -> str | None:
+    """What comes next; nothing, once it has ended."""
+    if run.status in TERMINAL or head is None or head[1] is None:
+        return None
+    found: str | None = head[1].next_node
+    return found
 
 
 def _waiting(core: Core, run: RunRow, rows: Sequence[Row], gates: Sequence[GateInfo]) -> list[Waiting]:
@@ -108,9 +116,11 @@ class _Sentence:
         return f"waiting for {' and '.join(found)}" if found else "waiting"
 
     def _paused(self) -> str:
-        last = self._newest("paused", "diverged")
+        last = self._newest("paused", "diverged", "breakpoint")
+        if last is not None and last.kind == "breakpoint":
+            return f"paused at a breakpoint: {last.text}"
         if last is not None and last.kind == "diverged":
-            return f"paused because the code has changed: {last.text}"
+            return f"paused, since it cannot go on as things are: {last.text}"
         return f"paused by {last.by}" if last is not None and last.by else "paused"
 
     def _ready(self) -> str:

@@ -32,6 +32,7 @@ from holdfast.verbs.store import Store
 from holdfast.verbs.values import metadata_dict, moment
 
 _EPOCH: Final = moment(0)
+_TRIES: Final = 5
 _PLAIN_GAP_US: Final = 60_000_000
 """Of a run without a workflow nobody tells how long its work took, so only long stretches count."""
 
@@ -51,7 +52,17 @@ def timeline(store: Store, run_id: str, *, newest: int | None = None) -> Timelin
     if newest is not None and (type(newest) is not int or newest < 1):
         raise InvalidInput(f"newest must be 1 or more, not {newest!r}")
     core = store._place.core
-    return in_peace(core, run_id, lambda: _timeline(core, run_id, newest))
+    return in_peace(core, run_id, lambda: _of_one_moment(core, run_id, newest))
+
+
+def _of_one_moment(core: Core, run_id: str, newest: int | None) -> Timeline:
+    """The timeline; made again if the run moved on while it was read. One that never rests is told as it was met."""
+    for _ in range(_TRIES):
+        before = core.port.run(run_id)
+        found = _timeline(core, run_id, newest)
+        if core.port.run(run_id) == before:
+            break
+    return found
 
 
 class _Past(NamedTuple):
@@ -69,7 +80,7 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     run, now_us = past.run, core.clock.now_us()
     ledger = {row.key: effect_view(run, row) for row in past.effects}
     held = bool(run.owner) and is_live(run, core.clock.lease_time) and not core.port.is_gone(run.owner)
-    around = Around(run.status, now_us, held, ledger)
+    around = Around(run.status, now_us, held, ledger, position=run.position)
     drafts = drafted(past.entries) if is_workflow(past.entries) else _plain(past.entries)
     around.loops = frozenset(draft.call for draft in drafts if draft.kind == "loop")
     keyed = _rows(past, drafts, around)
@@ -98,7 +109,8 @@ def _read(core: Core, run: RunRow, newest: int | None) -> _Past:
         told = data if isinstance(data, dict) else {}
         entries.append(Met(row.position, row.kind, row.created_us, told, row.commit_id))
     query = CheckpointQuery(run.run_id, limit=-1 if newest is None else newest)
-    checkpoints = [checked_checkpoint(run, row) for _, row in reversed(core.port.find_checkpoints(query))]
+    found = [row for _, row in reversed(core.port.find_checkpoints(query)) if not after or row.covers > after]
+    checkpoints = [checked_checkpoint(run, row) for row in found]
     return _Past(run, entries, max(0, after - 1), checkpoints, core.port.effects(run.run))
 
 
@@ -157,7 +169,8 @@ def _gaps(past: _Past, keyed: list[tuple[Key, Row]], around: Around) -> list[tup
     """The idle times, each behind what was done before it. `keyed` are all other rows, in order."""
     now_us = around.now_us
     if is_workflow(past.entries):
-        gaps = gaps_in(past.entries, now_us, ended=around.ended, held=around.held)
+        read = past.entries[1:] if past.left_out else past.entries  # what lies between was not read, so nobody idled
+        gaps = gaps_in(read, now_us, ended=around.ended, held=around.held)
         return [((gap.after, NUMBER_MAX, n), gap_row(gap, now_us, 0)) for n, gap in enumerate(gaps)]
     moments = [
         Met(at, "", int((row.started_at - _EPOCH) / dt.timedelta(microseconds=1)), {})
@@ -213,13 +226,15 @@ def _settled(rows: list[Row], around: Around) -> list[Row]:
         for at in (at for at, sign in enumerate(path) if sign == "["):
             _note_inside(inside.setdefault(path[:at], _Inside()), row, whole=row.kind == "turn" and row.call == path)
     found, depth = [], 0
+    turns = {row.call for row in rows if row.kind == "turn" and row.state != "taken_back"}
     for row in rows:
         if row.kind == "gap":
             found.append(msgspec.structs.replace(row, depth=depth))
             continue
         depth = row.depth
         if row.kind in ("map", "gather", "loop") and row.state != "taken_back":
-            row = _container(row, inside.get(row.call, _Inside()), later[row.scope] > row.first, around)  # noqa: PLW2901
+            passed = later[row.scope] > row.first or row.scope.partition("/")[0] in turns
+            row = _container(row, inside.get(row.call, _Inside()), passed, around)  # noqa: PLW2901
         found.append(row)
     return found
 

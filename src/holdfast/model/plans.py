@@ -16,6 +16,8 @@ class EffectPlan(View, frozen=True, kw_only=True):
     """The function that undoes it."""
     arguments: list[Any]
     result: Any
+    keywords: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
+    """Arguments that were given by name."""
 
 
 class RollbackPlan(View, frozen=True, kw_only=True):

@@ -121,6 +121,7 @@ def _effects(lines: list[LedgerLine]) -> tuple[EffectPlan, ...]:
         EffectPlan(
             key=line.key, tool=line.tool, undo=(line.call or {}).get("undo"),
             arguments=(line.call or {}).get("args", []), result=line.result,
+            keywords=(line.call or {}).get("kwargs", {}),
         )
         for line in lines
     )  # fmt: skip

@@ -12,6 +12,7 @@ from holdfast.cli.acting import leave_option, run_argument, tell
 from holdfast.cli.naming import Spot, adopt, spot_named
 from holdfast.cli.session import Session
 from holdfast.inspect.refs import checkpoint_of
+from holdfast.inspect.timeline import timeline
 from holdfast.runtime.reads import first_entry
 from holdfast.store.seal import check_run
 
@@ -63,14 +64,24 @@ def command(session: Session, run: str, new: str | None, at: str | None, effects
 
 
 def place_of(session: Session, run_id: str, text: str) -> int | str:
-    """A place in a run as it is typed: a position, `~2` for a checkpoint, a checkpoint's id, or a call."""
+    """A place in a run as it is typed: a position, `~2` or a checkpoint's id, a call or its short name."""
     if text.isascii() and text.isdigit():
         return int(text)
     if text.startswith("~"):
         found = checkpoint_of(session.store(), f"{run_id}{text}").checkpoint
         assert found is not None, "a checkpoint that is not there is an error"
         return found.checkpoint_id
-    return text
+    return _call_named(session, run_id, text)
+
+
+def _call_named(session: Session, run_id: str, text: str) -> str:
+    """A call by its full name; or the last one of that name, as a stage or a function is called, wherever it stands."""
+    rows = [row for row in timeline(session.store(), run_id).rows if row.call and row.state != "taken_back"]
+    if any(row.call == text for row in rows):
+        return text
+    last = [row.call.rpartition("/")[2] for row in rows]
+    found = [row.call for row, call in zip(rows, last, strict=True) if text in (call, call.rpartition("#")[0])]
+    return found[-1] if found else text
 
 
 def _is_workflow(session: Session, run_id: str) -> bool:

@@ -36,7 +36,7 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
         return
     rows = []
     for gate in gates:
-        until = f"until {session.out.time(gate.expires_at)}" if gate.expires_at else ""
+        until = session.out.time(gate.expires_at)
         by = f"by {gate.answered_by}" if gate.answered_by else ", ".join(gate.who)
         rows.append((gate.run_id, gate.gate, gate.state, session.out.time(gate.opened_at), until, by, gate.prompt))
     session.out.table(("RUN", "GATE", "STATE", "OPENED", "EXPIRES", "WHO", "QUESTION"), rows)

@@ -21,7 +21,7 @@ _CALLS_SHOWN: Final = 20
 
 @click.command()
 @run_argument
-@click.option("--to", metavar="PLACE", help="A journal position, ~2 or a checkpoint's id, or a call: back before it.")
+@click.option("--to", metavar="PLACE", help="A position, ~2 or a checkpoint's id, or a call or stage: back before it.")
 @click.option("--force", is_flag=True, help="Go back although something cannot be undone; that stays as it is.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -110,4 +110,5 @@ def plan_data(plan: RollbackPlan) -> dict[str, Any]:
 
 
 def _arguments(effect: EffectPlan) -> str:
-    return ", ".join(repr(value) for value in (effect.result, *effect.arguments))
+    named = [f"{name}={value!r}" for name, value in effect.keywords.items()]
+    return ", ".join([*(repr(value) for value in (effect.result, *effect.arguments)), *named])

@@ -13,6 +13,7 @@ from holdfast.cli.showing import command_line, lasting, state_lines, value_text
 from holdfast.errors import CheckpointNotFound
 from holdfast.inspect.plain import as_data
 from holdfast.inspect.refs import Located, checkpoint_of
+from holdfast.inspect.staged import STAGES_MAX, is_declared, staged
 from holdfast.inspect.timeline import folded, timeline
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ def command(session: Session, run: str, full: bool, turns: bool, wants_state: bo
         _show_state(session, found)
         return
     seen = timeline(store, found.run.run_id, newest=None if full else NEWEST)
-    rows = seen.rows if turns or full else folded(seen.rows)
+    if is_declared(seen.rows):
+        rows = staged(seen.rows, None if turns or full else STAGES_MAX)
+    else:
+        rows = seen.rows if turns or full else folded(seen.rows)
     if session.json:
         session.out.give({**as_data(seen), "rows": as_data(rows)})
         return
@@ -123,6 +127,8 @@ def _name(row: Row) -> str:
         return row.name
     if row.kind in ("entry", "log", "ended", "started", "rollback", "pruned", "forked"):
         return row.kind if row.name == row.kind or row.kind in ("pruned", "forked") else f"{row.kind} {row.name}"
+    if row.kind == "definition":
+        return row.name
     call = row.call.rpartition("/")[2] or row.name
     return f"{row.kind} {call}" if row.kind in ("step", "effect", "value", "call") else call
 
@@ -130,11 +136,7 @@ def _name(row: Row) -> str:
 def _gap(row: Row) -> str:
     length = lasting(row.duration_us or 0)
     what = f" ({row.name})" if row.name else ""
-    if row.ended_at is None:
-        return f"{length}: {row.text}{what}, and still does".replace(
-            "nobody was at it, and still does", "nobody is at it"
-        )
-    return f"{length}: {row.text}{what}"
+    return f"{length}: {row.text}{what}" + (", until now" if row.ended_at is None else "")
 
 
 def _about(row: Row, *, full: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from holdfast.cli import exits
@@ -24,7 +26,7 @@ def command(session: Session) -> int:
       holdfast verify --store dir:/var/lib/runs --json
     """
     store = session.store()
-    total = sum(store.stats().runs.values())
+    total = sum(store.stats().runs.values()) if sys.stderr.isatty() and not session.json else None
     with session.out.progress("verifying", total) as progress:
         report = verified(store._place.core, progress.advance)
     if session.json:

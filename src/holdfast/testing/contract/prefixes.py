@@ -18,12 +18,12 @@ class PrefixesContract(ContractBase):
     def beginning(self, prefix: str, **query: Any) -> list[str]:
         return [run.run_id for run in self.store.runs(prefix=prefix, **query)]
 
-    def make_runs(self, *run_ids: str) -> None:
+    def begun(self, *run_ids: str) -> None:
         for run_id in run_ids:
             self.store.save(run_id, 1)
 
     def test_runs_are_found_by_how_their_ids_begin_newest_first(self) -> None:
-        self.make_runs("order-1", "order", "order-2", "orde", "Order-3", "borders", "ordes")
+        self.begun("order-1", "order", "order-2", "orde", "Order-3", "borders", "ordes")
         assert self.beginning("order") == ["order-2", "order", "order-1"]
         assert self.beginning("order-") == ["order-2", "order-1"]
         assert self.beginning("order-2") == ["order-2"]
@@ -31,7 +31,7 @@ class PrefixesContract(ContractBase):
         assert len(self.beginning("")) == 7
 
     def test_a_prefix_is_data_and_no_pattern(self) -> None:
-        self.make_runs("100%", "100x", "a_b", "axb", "a*b", "a?b", "[a]b", "a\\%b", "x') OR '1'='1")
+        self.begun("100%", "100x", "a_b", "axb", "a*b", "a?b", "[a]b", "a\\%b", "x') OR '1'='1")
         assert self.beginning("100%") == ["100%"]
         assert self.beginning("%") == []
         assert self.beginning("a_") == ["a_b"]
@@ -43,7 +43,7 @@ class PrefixesContract(ContractBase):
         assert self.beginning("x' OR") == []
 
     def test_a_prefix_is_compared_as_it_is_written(self) -> None:
-        self.make_runs("é1", "e\u03011", "Ä", "ä", "ß", "ss", "\u0131", "i", "日本", "日", "🙂a", "🙃a")
+        self.begun("é1", "e\u03011", "Ä", "ä", "ß", "ss", "\u0131", "i", "日本", "日", "🙂a", "🙃a")
         assert self.beginning("é") == ["é1"]
         assert self.beginning("e") == ["e\u03011"]
         assert self.beginning("ä") == ["ä"]
@@ -53,8 +53,8 @@ class PrefixesContract(ContractBase):
         assert self.beginning("🙂") == ["🙂a"]
 
     def test_ids_at_the_borders_of_the_code_points_are_found(self) -> None:
-        self.make_runs("a\ud7ff1", "a\ue0001", f"a{HIGHEST}", f"a{HIGHEST}1", "b", HIGHEST, f"{HIGHEST * 2}1")
-        self.make_runs(HIGHEST * 128)
+        self.begun("a\ud7ff1", "a\ue0001", f"a{HIGHEST}", f"a{HIGHEST}1", "b", HIGHEST, f"{HIGHEST * 2}1")
+        self.begun(HIGHEST * 128)
         assert self.beginning("a\ud7ff") == ["a\ud7ff1"]
         assert self.beginning("a\ue000") == ["a\ue0001"]
         assert self.beginning(f"a{HIGHEST}") == [f"a{HIGHEST}1", f"a{HIGHEST}"]
@@ -79,7 +79,7 @@ class PrefixesContract(ContractBase):
         assert self.beginning("a0", workflow="w", metadata={"team": 2}, status="waiting") == ["a02"]
 
     def test_pages_of_a_prefix_follow_one_another(self) -> None:
-        self.make_runs(*(f"{'ab'[i % 2]}{i:02}" for i in range(20)))
+        self.begun(*(f"{'ab'[i % 2]}{i:02}" for i in range(20)))
         page = self.store.runs(prefix="a", limit=4)
         seen = list(page)
         while page.cursor is not None:
@@ -88,12 +88,12 @@ class PrefixesContract(ContractBase):
         assert [run.run_id for run in seen] == [f"a{i:02}" for i in range(18, -1, -2)]
 
     def test_the_port_takes_a_prefix_as_well(self) -> None:
-        self.make_runs("order-1", "other")
+        self.begun("order-1", "other")
         assert [row.run_id for row in self.store.port.runs(RunQuery(prefix="or"))] == ["order-1"]
         assert len(self.store.port.runs(RunQuery())) == 2
 
     def test_the_port_lists_the_runs_of_a_family(self) -> None:
-        self.make_runs("a", "other", "b")
+        self.begun("a", "other", "b")
         self.store.fork("a", "a2")
         self.store.fork("a2", "a3")
         self.store.save("a2", 2, status="failed")
@@ -105,7 +105,7 @@ class PrefixesContract(ContractBase):
         assert [row.run_id for row in port.runs(RunQuery(("failed",), family=run.family, prefix="a"))] == ["a2"]
 
     def test_a_prefix_that_no_id_can_have_is_refused(self) -> None:
-        self.make_runs("a")
+        self.begun("a")
         wrong: list[Any] = ["\x00", "a\n", "\ud800", "x" * 513, 1, b"a"]
         for prefix in wrong:
             with raises(InvalidInput):

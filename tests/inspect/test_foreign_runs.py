@@ -1,0 +1,60 @@
+"""Runs that no workflow of ours made: threads of LangGraph, and what was imported from other systems."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import holdfast
+from holdfast import formats
+from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.inspect.changes import changes_between
+from holdfast.inspect.health import health
+from holdfast.inspect.plain import as_data
+from holdfast.inspect.refs import checkpoint_of
+from holdfast.inspect.timeline import timeline
+from tests.formats.making import SAMPLES
+from tests.langgraph.material import chat, config, said
+
+
+def test_a_thread_of_langgraph_has_a_row_for_each_checkpoint() -> None:
+    with holdfast.open("memory:") as store:
+        graph = chat(HoldfastSaver(store))
+        for n in range(2):
+            graph.invoke(said(f"hello {n}"), config("thread-1"))
+        seen = timeline(store, "thread-1")
+        json.dumps(as_data(seen))
+        assert {row.kind for row in seen.rows} == {"checkpoint"}
+        assert len(seen.rows) == len(list(store.history("thread-1")))
+        assert seen.rows[-1].result["source"] == "loop"
+        assert seen.standing.commands == (("holdfast", "log", "thread-1"),)
+        assert changes_between(store, checkpoint_of(store, "thread-1~1"), checkpoint_of(store, "thread-1"))
+        trouble = {finding.what for finding in health(store).findings if finding.level != "ok"}
+        assert trouble == {"durability"}, "it is kept in memory; nothing else is wrong"
+
+
+@pytest.mark.parametrize(("system", "folder"), [
+    ("car", "seed0-car"), ("simple_agents", "seed1-simple-agents"), ("brainwires", "seed2-brainwires"),
+    ("clawdia", "seed4-agent-sdk"),
+])  # fmt: skip
+def test_what_was_imported_has_a_timeline(system: str, folder: str) -> None:
+    with holdfast.open("memory:") as store:
+        formats.import_dir(system, SAMPLES / folder, store)
+        runs = store.runs()
+        assert runs
+        for run in runs:
+            seen = timeline(store, run.run_id)
+            json.dumps(as_data(seen))
+            assert seen.rows, run.run_id
+            told = {row.checkpoint_id for row in seen.rows if row.checkpoint_id}
+            assert told == {info.checkpoint_id for info in store.history(run.run_id)}, "every checkpoint is in a row"
+            assert seen.standing.sentence
+
+
+def test_an_imported_gate_can_be_answered() -> None:
+    with holdfast.open("memory:") as store:
+        formats.import_dir("car", SAMPLES / "seed0-car", store)
+        waiting = [timeline(store, run.run_id) for run in store.runs(status="waiting")]
+        assert waiting
+        assert all(seen.standing.commands[0][:2] == ("holdfast", "answer") for seen in waiting)
