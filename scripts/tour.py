@@ -6,6 +6,7 @@
 A document's blocks are run one after the other, in one directory of its own that holds the examples. A block may be
 preceded by a comment that says how:
 
+    <!-- varies -->             what it prints depends on the machine: it is run, and not compared
     <!-- terminal: y⏎ ⏎ -->     in a terminal, with these keys pressed whenever it waits; ⏎ is Enter, ^C Ctrl-C
 
 Lines that begin with `$ ` are commands, run by a shell; `$ cd refund` changes the directory for what follows.
@@ -31,6 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "tour.md")
 _BLOCK = re.compile(r"(?:<!-- terminal: (?P<keys>.*?) -->\n)?```console\n(?P<body>.*?)```", re.DOTALL)
+_VARYING = re.compile(r"<!-- varies -->\n```console\n.*?```", re.DOTALL)
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 _QUIET_S = 0.7
 """When a program in a terminal has said nothing for so long, it waits for a key."""
@@ -126,12 +128,15 @@ _VARIES = (
     (re.compile(r"\b[0-9a-f]{8,16}\b"), "HEX"),
     (re.compile(r"\b(\d+\.)[0-9a-f]{10}\b"), r"\1HEX"),
     (re.compile(r"\b\d+\.\d+(\.\d+)*\b"), "NUMBER"),
+    (re.compile(r", idle SPAN"), ""),  # there is none if the machine is fast
+    (re.compile(r"\n +~ SPAN: [^\n]*"), ""),
     (re.compile(r" +"), " "),
 )
 
 
 def alike(text: str) -> str:
     """A text without what is different each time."""
+    text = _VARYING.sub("", text)
     for pattern, name in _VARIES:
         text = pattern.sub(name, text)
     return text
