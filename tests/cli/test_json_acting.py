@@ -19,7 +19,7 @@ from tests.langgraph.sources import Source
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli-json-acting.md"
 MAKE = "tests.cli.shop:make"
-_FREE = ("answer", "arguments", "result")
+_FREE = ("answer", "arguments", "keywords", "result")
 """Keys whose values are the user's own."""
 
 

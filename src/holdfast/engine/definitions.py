@@ -17,7 +17,7 @@ def definition_of(exe: Execution, scope: Scope, registered: Any) -> Any:
     """The run's definition; `registered`, which is then recorded, if it has none yet."""
     if exe.record.definition is None:
         if registered is None:
-            raise RunError(f"run {exe.run_id!r} has no definition, and this process has none for it")
+            raise refused(exe, RunError(f"run {exe.run_id!r} has no definition, and this process has none for it"))
         exe.record.definition = registered
         scope.pending.append({"kind": "definition", "definition": registered})
     return exe.record.definition

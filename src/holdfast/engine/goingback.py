@@ -89,9 +89,10 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
             calls.setdefault(full_name(entry.get("in", ""), entry["call"]), []).append((position, entry))
     cut = Cut(to, [], set(), [], [], [], [], set())
     kept: set[str] = set()
+    moved = max((at for at, entry in live if at <= to and ("call" in entry or entry["kind"] == "turn")), default=0)
     for name, entries in calls.items():
         before = [position for position, _ in entries if position <= to]
-        if len(before) == len(entries) and not (fork and not _ended(entries)):
+        if len(before) == len(entries) and not (fork and not _ended(entries, moved)):
             kept |= {entry["key"] for _, entry in entries if tells_of_effect(entry)}
             continue
         cut.void += before
@@ -102,9 +103,11 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
     return cut
 
 
-def _ended(entries: list[Positioned]) -> bool:
-    """Whether nothing more comes of a call."""
-    last = entries[-1][1]
+def _ended(entries: list[Positioned], moved: int) -> bool:
+    """Whether nothing more comes of a call; `moved`: the last position at which the run has done something."""
+    at, last = entries[-1]
+    if last["kind"] == "breakpoint":  # passed only if something came after it
+        return at < moved
     return last["kind"] in FINAL or (last["kind"] == "child" and last["detached"])
 
 
@@ -174,7 +177,9 @@ def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str]) -> Undo:
 # --- carrying it out -------------------------------------------------------------------------------------------------
 
 
-def begin_entry(cut: Cut, undo: Undo, base: str, spans: list[Span], loops: list[LoopMark], by: str) -> EntryData:
+def begin_entry(
+    cut: Cut, undo: Undo, base: str, spans: list[Span], loops: list[LoopMark], by: str, next_node: str | None = None
+) -> EntryData:
     """The entry with which a rollback begins: all that it will do, so that any process can take it up."""
     return {
         "kind": "rolling_back", "to": cut.to, "void": cut.void, "by": by, "undo": [line.key for line in undo.undo],
@@ -182,7 +187,7 @@ def begin_entry(cut: Cut, undo: Undo, base: str, spans: list[Span], loops: list[
         "let_go": [line.key for line in undo.let_go], "base": base,
         "spans": [list(span) for span in without(spans, cut.void)],
         "loops": [msgspec.to_builtins(mark) for mark in loops],
-        "gates": cut.gates, "timers": cut.timers, "children": cut.children,
+        "gates": cut.gates, "timers": cut.timers, "children": cut.children, "next_node": next_node,
     }  # fmt: skip
 
 
@@ -253,6 +258,7 @@ def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
     )
     written = yield Write(
         [entry], marks=tuple(Mark(key, "undone") for key in begun["let_go"]), close_gates=begun["gates"],
-        drop_timers=begun["timers"], send=send, snapshot=Snapshot(state, resume), status=READY, release=True,
+        drop_timers=begun["timers"], send=send,
+        snapshot=Snapshot(state, resume, next_node=begun.get("next_node")), status=READY, release=True,
     )  # fmt: skip
     exe.released = written.status

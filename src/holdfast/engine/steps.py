@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,8 @@ from holdfast.engine.scope import Scope, check_key
 from holdfast.errors import InvalidInput, StepFailed
 
 STEP_KINDS = ("step", "attempt")
+TIMEOUT_S_MAX: Final = 10**9
+"""Longer than any wait a system can be asked for without trouble."""
 
 
 class Spec(msgspec.Struct, gc=False):
@@ -45,8 +47,8 @@ def spec_of(
     if name is None:
         name = getattr(fn, "__name__", None) or getattr(getattr(fn, "func", None), "__name__", None) or "call"
         name = "lambda" if name == "<lambda>" else name
-    if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
-        raise InvalidInput(f"timeout must be a number of seconds above 0, not {timeout!r}")
+    if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout <= TIMEOUT_S_MAX):
+        raise InvalidInput(f"timeout must be a number of seconds above 0, at most {TIMEOUT_S_MAX}, not {timeout!r}")
     return Spec(fn, args, kwargs, check_key("name", name), key, retry, timeout)
 
 

@@ -10,7 +10,7 @@ whose `next_node` is the stage that comes next. So finished stages are never rep
 from __future__ import annotations
 
 import copy
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from holdfast.engine import breakpoints, compensating
 from holdfast.engine.definitions import definition_of, refused
@@ -26,6 +26,7 @@ from holdfast.errors import (
     StepFailed,
 )
 from holdfast.graphs.changes import changes
+from holdfast.graphs.conditions import all_hold
 from holdfast.graphs.definition import AnyStage, End, Graph, LoopUntil
 from holdfast.graphs.findings import Known
 from holdfast.graphs.flow import chosen, edges_from, ends_here, stage_of, start_of
@@ -65,11 +66,10 @@ class Runner:
         input: dict[str, Any] | None = None,  # noqa: A002 - the word its users know
         *,
         variables: dict[str, Any] | None = None,
-        origin: dict[str, Any] | None = None,
     ) -> Any:
         graph = self._settled(run)
         run.state.clear()
-        run.state.update(first_state(graph, input or {}, variables or {}, origin or {}))
+        run.state.update(first_state(graph, input or {}, variables or {}, {}))
         return walk(run, graph, self.known, self.__name__)
 
     def _settled(self, run: Any) -> Graph:
@@ -141,12 +141,7 @@ class _Walk:
             if isinstance(stage, End):
                 return self._ended(stage)
             if self._begins(stage, book):
-                self._count(stage, book)
-                if stage.breakpoint:
-                    reason = stage.breakpoint if isinstance(stage.breakpoint, str) else ""
-                    self.run._do(
-                        breakpoints.breakpoint_here(self.exe, self.run._scope, reason or f"before {stage.id!r}")
-                    )
+                self._begin(stage, book)
             if self._does(stage):
                 if ends_here(self.graph, stage):
                     return visible(state)
@@ -166,12 +161,15 @@ class _Walk:
         """Whether the run comes to the stage now, and is not in the middle of its iterations."""
         return not (isinstance(stage, LoopUntil) and book.get("looping"))
 
-    def _count(self, stage: AnyStage, book: dict[str, Any]) -> None:
+    def _begin(self, stage: AnyStage, book: dict[str, Any]) -> None:
         limit = self.graph.max_iterations
         if limit is not None and book["iterations"] >= limit:
             message = f"the run has gone through {limit} stages, which is its max_iterations"
-            raise StageFailed(stage.id, {"type": "TooManyIterations", "message": message})
+            self._fail(stage, {"type": "TooManyIterations", "message": message}, None)
         book["iterations"] += 1
+        if stage.breakpoint:
+            reason = stage.breakpoint if isinstance(stage.breakpoint, str) else f"before {stage.id!r}"
+            self.run._do(breakpoints.breakpoint_here(self.exe, self.run._scope, reason))
 
     # --- one stage ---------------------------------------------------------------------------------------------------
 
@@ -183,38 +181,42 @@ class _Walk:
         step = stage.body if isinstance(stage, LoopUntil) else stage
         try:
             done = self.stager.do(self.run, step, stage.id, looked_up(state))
+            fresh = self._told(stage, step, done, iteration)
+            over = not isinstance(stage, LoopUntil) or self._is_over(stage, fresh, iteration)
         except FAILURES as error:
             book.pop("looping", None)
             self._failed(stage, error, iteration)
             return True
-        self._told(stage, step, done, iteration)
-        if not isinstance(stage, LoopUntil):
-            return True
-        satisfied = bool(stage.until) and bool(self._all(stage))
-        if satisfied or iteration == stage.max_iterations:
+        state.update(fresh)
+        if over:
             book.pop("looping", None)
-            state["stage"][stage.id]["satisfied"] = satisfied
-            return True
-        book["looping"] = iteration
-        return False
+        else:
+            book["looping"] = iteration
+        return over
 
     def _times(self, stage: AnyStage) -> int:
         return int(self.exe.state["stage"].get(stage.id, {}).get("iteration", 0))
 
-    def _all(self, stage: LoopUntil) -> bool | None:
-        from holdfast.graphs.conditions import all_hold
+    def _is_over(self, stage: LoopUntil, fresh: dict[str, Any], iteration: int) -> bool:
+        """Whether a loop has come to its end; then it is told whether its conditions hold."""
+        satisfied = bool(stage.until) and bool(all_hold(stage.until, looked_up(fresh)))
+        if not satisfied and (stage.max_iterations is None or iteration < stage.max_iterations):
+            return False
+        facts = {**fresh["stage"][stage.id], "satisfied": satisfied}
+        fresh["stage"] = {**fresh["stage"], stage.id: facts}
+        return True
 
-        return all_hold(stage.until, looked_up(self.exe.state))
-
-    def _told(self, stage: AnyStage, step: AnyStage, done: Done, iteration: int) -> None:
-        state = self.exe.state
+    def _told(self, stage: AnyStage, step: AnyStage, done: Done, iteration: int) -> dict[str, Any]:
+        """The state after a stage. What was there is not changed: if something cannot be put, nothing is."""
+        fresh = dict(self.exe.state)
         facts = {"status": "succeeded", "succeeded": True, "iteration": iteration, **done.facts}
-        state["stage"] = {**state["stage"], stage.id: {**facts, "answer": done.value}}
+        fresh["stage"] = {**fresh["stage"], stage.id: {**facts, "answer": done.value}}
         for key, value in done.writes.items():
-            put(state, key, value)
+            put(fresh, key, value)
         key = getattr(step, "output_key", "") or getattr(stage, "output_key", "")
         if key:
-            put(state, key, done.value)
+            put(fresh, key, done.value)
+        return fresh
 
     def _failed(self, stage: AnyStage, error: Exception, iteration: int) -> None:
         """The stage failed: what its policy says."""
@@ -226,19 +228,27 @@ class _Walk:
         if stage.on_failure == "skip":
             facts["status"] = "skipped"
             return
+        self._fail(stage, failure, error)
+
+    def _fail(self, stage: AnyStage, failure: dict[str, Any], error: Exception | None) -> NoReturn:
+        """The run fails here; what it did is undone first, if the stage says so."""
         then = ""
         if stage.on_failure == "compensate":
             plan = compensating.compensate(self.exe, self.run._scope, self.known.undos)
-            report = state["compensation"] = self.run._do(plan)
+            report = self.exe.state["compensation"] = self.run._do(plan)
             then = _compensated(report)
         raise StageFailed(stage.id, failure, then) from error
 
     def _next(self, stage: AnyStage) -> str:
-        edge = chosen(self.graph, stage.id, looked_up(self.exe.state))
+        """The stage that comes next. If none can be found the run fails: there is nothing to skip to."""
+        try:
+            edge = chosen(self.graph, stage.id, looked_up(self.exe.state))
+        except InvalidInput as error:
+            self._fail(stage, failure_of(error), error)
         if edge is None:
             count = len(edges_from(self.graph, stage.id))
             message = f"none of its {count} edges fits the state; give one of them `default: true`"
-            raise StageFailed(stage.id, {"type": "NoEdge", "message": message})
+            self._fail(stage, {"type": "NoEdge", "message": message}, None)
         return edge.target
 
     def _ended(self, stage: End) -> Any:
@@ -252,7 +262,8 @@ class _Walk:
 
 
 def _compensated(report: dict[str, list[str]]) -> str:
-    undone, failed, left = (len(report[name]) for name in ("undone", "failed", "left"))
+    undone, failed, left, doubt = (len(report[name]) for name in ("undone", "failed", "left", "in_doubt"))
     said = "1 effect was undone" if undone == 1 else f"{undone} effects were undone"
     said += f", {failed} could not be" if failed else ""
-    return said + (f", {left} {'has' if left == 1 else 'have'} no compensation" if left else "")
+    said += f", {left} {'has' if left == 1 else 'have'} no compensation" if left else ""
+    return said + (f", {doubt} {'is' if doubt == 1 else 'are'} in doubt" if doubt else "")

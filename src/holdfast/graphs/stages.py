@@ -64,7 +64,7 @@ class Stager:
             case Ask():
                 return Done(self._ask(run, step, name, lookup))
             case Set():
-                return Done(writes=render(step.values, lookup))
+                return Done(writes={key: render(value, lookup) for key, value in step.values.items()})
             case ForEach():
                 return self._for_each(run, step, name, lookup)
             case SubWorkflow():

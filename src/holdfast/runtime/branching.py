@@ -73,6 +73,12 @@ _ENDS = ("completed", "failed", "cancelling", "cancelled")
 
 def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Commit:
     run, base, cut = whole.run, whole.base(to), cut_at(whole.live, to, fork=True)
+    undone = sorted(cut.undone - cut.keys)
+    if undone:
+        raise InvalidInput(
+            f"run {run.run_id!r} has undone effect {undone[0]!r} since position {to}, and a fork from there would go on "
+            "as if it were done; fork from before that effect"
+        )
     rows = [row for row in whole.rows if last_of(row) <= to]
     end = last_of(rows[-1]) if rows else 0
     entry = {"kind": "forked", "from": run.run_id, "to": to, "void": cut.void, "effects": effects}
@@ -124,6 +130,6 @@ def _first(base: Base, void: list[int], effects: str) -> NewCheckpoint:
     line.epoch, line.forked, line.left = base.epoch, effects, base.left
     resume = line.told(without(base.spans, void), base.loops, base.version)
     root = base.row.root if base.row is not None else encode({}).root
-    return NewCheckpoint(
-        "", root, status=READY, metadata=write_metadata(((RESUME, pack_sorted(resume)),))
-    )  # fmt: skip
+    node = base.row.next_node if base.row is not None else None
+    metadata = write_metadata(((RESUME, pack_sorted(resume)),))
+    return NewCheckpoint("", root, next_node=node, status=READY, metadata=metadata)

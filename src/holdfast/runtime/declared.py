@@ -55,10 +55,22 @@ class DeclaredWorkflow(Workflow):
         given = start.args[0] if start.args else start.kwargs.get("input")
         metadata = {**graph.metadata, **(start.metadata or {})}
         more = {name: value for name, value in start.kwargs.items() if name != "input"}
+        if more.get("variables") is not None:
+            _check_variables(self.name, graph, more["variables"])
         return msgspec.structs.replace(
             start, args=(_checked(self.name, graph, given),), kwargs=more, metadata=metadata or None,
             definition=start.definition or stored(graph),
         )  # fmt: skip
+
+
+def _check_variables(name: str, graph: Graph, given: Any) -> None:
+    """Variables given at the start: those the graph has."""
+    if not isinstance(given, dict):
+        raise InvalidInput(f"variables of the declared workflow {name!r} are a dict, not {given!r}")
+    unknown = [key for key in given if key not in graph.variables]
+    if unknown:
+        listed = ", ".join(graph.variables) or "none"
+        raise InvalidInput(f"the declared workflow {name!r} has no variable {unknown[0]!r}; it has: {listed}")
 
 
 def _checked(name: str, graph: Graph, given: Any) -> dict[str, Any]:

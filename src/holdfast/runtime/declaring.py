@@ -73,6 +73,8 @@ class Declaring:
             raise InvalidInput(f"a declared workflow is a Graph, its data or the path of its file, not {graph!r}")
         for fn in functions:
             self._core.registry.add_function(fn, None)
+        if "/" in made.id:
+            raise InvalidInput(f"the id {made.id!r} has a '/', by which graphs inside others are named; leave it out")
         return self._core.registry.declare(made.id, made)
 
     def graph_of(self, run_id: str) -> Graph:

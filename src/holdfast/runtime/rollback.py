@@ -63,7 +63,10 @@ def rolled_back(
         if plan.problems and not force:
             raise RollbackRefused(run_id, plan, plan.problems)
         base = whole.base(cut.to)
-        entry = begin_entry(cut, undo, base.row.checkpoint_id if base.row else "", base.spans, base.loops, who)
+        entry = begin_entry(
+            cut, undo, base.row.checkpoint_id if base.row else "", base.spans, base.loops, who,
+            base.row.next_node if base.row else None,
+        )  # fmt: skip
         entry["force"] = force
         body = value_body(app.core, entry, "a journal entry")
         guard = Guard(incarnation=whole.run.incarnation, position=whole.run.position, gone=gone)

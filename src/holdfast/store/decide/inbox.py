@@ -8,7 +8,7 @@ from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, NewItem, Refused
 from holdfast.model.rows import GateRow, ItemRow, MessageRow
-from holdfast.model.status import READY, TERMINAL, WAITING
+from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
 from holdfast.store.decide.draft import Draft
 from holdfast.store.decide.holding import become
 
@@ -34,7 +34,8 @@ def deliver(draft: Draft, items: tuple[NewItem, ...]) -> Refused | None:
     draft.items = rows
     if rows:
         draft.changes["inbox"] = number
-        if draft.run.status == WAITING:
+        cancelled = draft.run.status == PAUSED and any(row.kind == "cancel" for row in rows)
+        if draft.run.status == WAITING or cancelled:  # nobody resumes a run that is to end
             become(draft, READY)
     return None
 

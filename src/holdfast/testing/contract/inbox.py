@@ -52,6 +52,12 @@ class InboxContract(PortContractBase):
             self.done(deliver=(self.item(f"k-{status}"),))
             assert self.row().status == status
 
+    def test_a_cancellation_wakes_a_paused_run(self) -> None:
+        self.held()
+        self.done(guard=Guard(), status="paused")
+        self.done(deliver=(self.item("k1", kind="cancel", name="cancel"),))
+        assert self.row().status == "ready"
+
     def test_a_run_that_would_wait_with_an_unread_item_is_ready_instead(self) -> None:
         guard = self.held()
         self.done(deliver=(self.item("k1"),))
