@@ -11,7 +11,7 @@ from holdfast.cli.asking import ask_gate
 from holdfast.cli.narrating import narrated
 from holdfast.cli.output import duration, one_line, plain
 from holdfast.errors import AlreadyAnswered, GateClosed, NotFinished, RunCancelled, RunFailed
-from holdfast.model.status import PAUSED, TERMINAL
+from holdfast.model.status import AT_WORK, PAUSED, TERMINAL, WAITING
 
 if TYPE_CHECKING:
     from holdfast.cli.session import Session
@@ -62,13 +62,15 @@ class Following:
 
     def _waited(self, status: str) -> bool:
         """Wait for a timer that is due soon; at a breakpoint, ask whether to go on. Whether to look again."""
-        if status == PAUSED and self.session.out.can_ask and self._breakpoint():
-            self.session.how_to_go_on = f"The run is paused: holdfast resume {self.run_id}"
-            if self.session.out.confirm(f"Paused: {self._breakpoint()}. Go on?", yes=False):
-                self.app.resume(self.run_id)
+        stopped = self._at_breakpoints()
+        if stopped and self.session.out.can_ask:
+            run_id, why = stopped[0]
+            self.session.how_to_go_on = f"The run is paused: holdfast resume {run_id}"
+            if self.session.out.confirm(f"Paused: {why}. Go on?", yes=False):
+                self.app.resume(run_id)
                 return True
             return False
-        due_s = self._due_s()
+        due_s = self._due_s() if status == WAITING else None
         if due_s is None or due_s > self.wait_s:
             return False
         self.session.how_to_go_on = f"The run waits: holdfast resume {self.run_id}"
@@ -79,18 +81,23 @@ class Following:
     def _due_s(self) -> float | None:
         """How long until something of this run is due; None if nothing is."""
         core = self.app._core.core
-        found = [core.port.run(run_id) for run_id in {self.run_id, *self._waiting_inside()}]
+        found = [core.port.run(run_id) for run_id in (self.run_id, *self._inside("waiting"))]
         due = [timer.due_us for row in found if row is not None for timer in core.port.timers(row.run)]
         return (min(due) - core.clock.now_us()) / 1e6 if due else None
 
-    def _waiting_inside(self) -> list[str]:
-        page = self.app.runs(prefix=f"{self.run_id}/", status="waiting", limit=100)
-        return [info.run_id for info in page]
+    def _inside(self, status: str) -> list[str]:
+        """The runs inside it that have this status."""
+        return [info.run_id for info in self.app.runs(prefix=f"{self.run_id}/", status=status, limit=100)]
 
-    def _breakpoint(self) -> str:
-        """Why the run is paused, if it paused itself."""
-        entries = self.app.store.journal(self.run_id, after=max(0, self.handle.info().position - 1))
-        return str(entries[-1].data.get("message", "")) if entries and entries[-1].kind == "breakpoint" else ""
+    def _at_breakpoints(self) -> list[tuple[str, str]]:
+        """Runs, this one or inside it, that have paused themselves, and why."""
+        found = []
+        for run_id in (self.run_id, *self._inside(PAUSED)):
+            info = self.app.handle(run_id).info()
+            entries = self.app.store.journal(run_id, after=max(0, info.position - 1))
+            if info.status == PAUSED and entries and entries[-1].kind == "breakpoint":
+                found.append((run_id, str(entries[-1].data.get("message", ""))))
+        return found
 
     # --- saying ------------------------------------------------------------------------------------------------------
 
@@ -143,14 +150,22 @@ class Following:
         for gate in gates:
             self.session.say(f"waits for an answer: {one_line(gate.prompt)}")
             self.session.say(f"  holdfast answer {gate.run_id} {usage_of(gate, many=len(gates) > 1)}".rstrip())
-        if status == PAUSED:
-            why = self._breakpoint()
-            self.session.say((f"{why}; " if why else "") + f"go on with: holdfast resume {self.run_id}")
-        elif not gates:
-            due_s = self._due_s()
-            self.session.say(f"goes on in {duration(max(0.0, due_s))}" if due_s is not None else "waits for an event")
-            self.session.say(f"  holdfast resume {self.run_id}")
+        for run_id, why in self._at_breakpoints():
+            self.session.say(f"{one_line(why)}; go on with: holdfast resume {run_id}")
+        if not gates and not self._at_breakpoints():
+            self.session.say(self._why_left(status))
         return code
+
+    def _why_left(self, status: str) -> str:
+        """Why nobody can go on with it here now."""
+        info = self.handle.info()
+        if status in AT_WORK:
+            return f"{info.owner or 'somebody'} is at it; holdfast show {self.run_id}"
+        if status != WAITING:
+            return f"go on with: holdfast resume {self.run_id}"
+        due_s = self._due_s()
+        when = f"goes on in {duration(max(0.0, due_s))}" if due_s is not None else "waits for an event"
+        return f"{when}; then: holdfast resume {self.run_id}"
 
 
 def follow(session: Session, run_id: str, *, by: str | None, wait_s: float) -> int:

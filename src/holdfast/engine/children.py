@@ -7,7 +7,8 @@ looks at the child itself; the message carries nothing.
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from typing import Any, Final
 
 from holdfast.engine.commands import Ended, EntryData, Plan, RunChild, Send
 from holdfast.engine.execution import Execution
@@ -36,7 +37,7 @@ def child(
             child_id = entries[0]["child"]
         else:
             epoch = f"@{exe.line.epoch}" if exe.line.epoch else ""
-            child_id = check_id("child run_id", f"{exe.run_id}/{scope.named(call)}{epoch}")
+            child_id = check_id("child run_id", _child_id(f"{exe.run_id}/{scope.named(call)}{epoch}"))
             entry = scope.entry("child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached)
             yield from exe.write(scope, [entry])
             exe.record.children[child_id] = entry
@@ -47,6 +48,16 @@ def child(
         if ended is None:
             yield from exe.wait(scope, [], read)
         return (yield from _ended(exe, scope, call, keyed, child_id, ended))
+
+
+def _child_id(name: str) -> str:
+    """The id of a child; that of one deep inside others is shortened, so that there is room for those inside it."""
+    if len(name.encode()) <= _ID_BYTES:
+        return name
+    return f"{name[: _ID_BYTES // 8]}…{hashlib.blake2s(name.encode(), digest_size=12).hexdigest()}"
+
+
+_ID_BYTES: Final = 400
 
 
 def _ended(exe: Execution, scope: Scope, call: str, keyed: bool, child_id: str, ended: Ended | None) -> Plan[Any]:

@@ -18,6 +18,7 @@ from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info
 
 if TYPE_CHECKING:
+    from holdfast.graphs.definition import Graph
     from holdfast.runtime.app import App
 
 
@@ -155,6 +156,28 @@ class AsyncApp:
         if here:
             await self._advance(await self._driver.run(claim_known(self._core, name)))
         return AsyncHandle(self, name)
+
+    async def graph_of(self, run_id: str) -> Graph:
+        """The definition a run goes by; see `App.graph_of`."""
+        from holdfast.runtime import migrating
+
+        return await self._driver.run(migrating.definition_of_run(self._core, run_id))
+
+    async def adopt(self, run_id: str) -> bool:
+        """Know a declared workflow by what a run carries; see `App.adopt`."""
+        from holdfast.runtime import migrating
+
+        return await self._driver.run(migrating.adopted(self._core, run_id))
+
+    async def migrate(self, run_id: str, graph: Any = None, *, by: str | None = None, here: bool = True) -> list[str]:
+        """Let a run go on by another definition; see `App.migrate`."""
+        from holdfast.runtime import migrating
+        from holdfast.runtime.declaring import made_graph
+
+        new = None if graph is None else made_graph(graph)
+        found, claimed = await self._driver.run(migrating.migrated(self._core, run_id, new, by, here=here))
+        await self._advance(claimed)
+        return found
 
     async def gates(
         self, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000

@@ -76,8 +76,8 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Com
     undone = sorted(cut.undone - cut.keys)
     if undone:
         raise InvalidInput(
-            f"run {run.run_id!r} has undone effect {undone[0]!r} since position {to}, and a fork from there would go on "
-            "as if it were done; fork from before that effect"
+            f"run {run.run_id!r} has undone effect {undone[0]!r} since position {to}; a fork from there would go on as "
+            "if it were done, so fork from before that effect"
         )
     rows = [row for row in whole.rows if last_of(row) <= to]
     end = last_of(rows[-1]) if rows else 0

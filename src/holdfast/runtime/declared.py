@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.engine.retry import ONCE
-from holdfast.errors import InvalidInput, RunError
+from holdfast.errors import InvalidInput, RunError, UnknownWorkflow
 from holdfast.graphs.definition import Graph, SubWorkflow
 from holdfast.graphs.fields import form_of_fields
 from holdfast.graphs.findings import refuse_errors
 from holdfast.graphs.reads import body_of
-from holdfast.graphs.running import Runner, stored
+from holdfast.graphs.running import Runner, read_stored, stored
 from holdfast.graphs.verifying import verify
 from holdfast.runtime.registry import Registry, Workflow
 
@@ -31,6 +31,7 @@ class DeclaredWorkflow(Workflow):
     def __init__(self, registry: Registry, name: str, graph: Graph | None) -> None:
         super().__init__(Runner(registry, name, graph), name, 1, ONCE)
         self.graph = graph
+        self.is_adopted = graph is None
         self._registry = registry
 
     def inner(self) -> Iterator[tuple[str, Graph]]:
@@ -41,6 +42,17 @@ class DeclaredWorkflow(Workflow):
                 if isinstance(step, SubWorkflow) and step.graph is not None:
                     yield f"{self.name}/{stage.id}", step.graph
                 step = body_of(step)
+
+    def check_run(self, run_id: str, definition: Any) -> None:
+        """A process that has no definition of its own does only what it has all the functions for."""
+        if self.graph is not None:
+            return
+        if definition is None:
+            raise UnknownWorkflow(self.name, self._registry.declared())
+        graph = read_stored(definition, run_id)
+        missing = [finding for finding in verify(graph, self._registry) if finding.code.startswith("unknown")]
+        if missing:
+            raise UnknownWorkflow(f"{self.name} ({missing[0].message})", self._registry.declared())
 
     def prepared(self, start: Start) -> Start:
         """The run with its definition. Input that does not fit, or a graph that is not sound, is refused."""

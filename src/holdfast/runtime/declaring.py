@@ -61,16 +61,7 @@ class Declaring:
             app.graph({"id": "hello", "stages": [{"type": "end", "id": "end", "result": "hello {{ input.name }}"}]})
             app.start("hello", {"name": "ana"}).result()
         """
-        from holdfast.graphs.definition import Graph as GraphType
-
-        if isinstance(graph, Mapping):
-            made = GraphType.from_data(graph)
-        elif isinstance(graph, (str, os.PathLike)):
-            made = GraphType.load(graph)
-        elif isinstance(graph, GraphType):
-            made = GraphType.from_data(graph.as_data())  # checked, whoever made it
-        else:
-            raise InvalidInput(f"a declared workflow is a Graph, its data or the path of its file, not {graph!r}")
+        made = made_graph(graph)
         for fn in functions:
             self._core.registry.add_function(fn, None)
         if "/" in made.id:
@@ -122,11 +113,23 @@ class Declaring:
         from holdfast.runtime import migrating
 
         forbid_in_loop("migrate")
-        if graph is not None:
-            self.graph(graph)
-        found, claimed = self._core.blocking.run(migrating.migrated(self._core, run_id, by, here=here))
+        new = None if graph is None else made_graph(graph)
+        found, claimed = self._core.blocking.run(migrating.migrated(self._core, run_id, new, by, here=here))
         if claimed is not None:
             from holdfast.runtime.advancing import advanced
 
             self._core.blocking.run(advanced(self._core, claimed))
         return found
+
+
+def made_graph(graph: Any) -> Graph:
+    """A graph as it is given, checked, whoever made it."""
+    from holdfast.graphs.definition import Graph as GraphType
+
+    if isinstance(graph, Mapping):
+        return GraphType.from_data(graph)
+    if isinstance(graph, (str, os.PathLike)):
+        return GraphType.load(graph)
+    if isinstance(graph, GraphType):
+        return GraphType.from_data(graph.as_data())
+    raise InvalidInput(f"a declared workflow is a Graph, its data or the path of its file, not {graph!r}")

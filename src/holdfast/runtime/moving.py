@@ -113,6 +113,7 @@ def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: Past) -> E
     record = record_of(past.entries)
     if not record.started:
         raise InvalidInput(f"run {row.run_id!r} was not started as a workflow; it has no input to run with")
+    workflow.check_run(row.run_id, record.definition)
     exe = Execution(
         row.run_id, row.incarnation, CODEC, record, past.line, attempt=row.fence, version=workflow.version,
         retry=workflow.retry, cleanup_s=app.cleanup_s, branches=app.branches, forked=past.line.forked,

@@ -37,6 +37,8 @@ class Workflow:
 
     is_declared = False
     """Whether it is a declared workflow, a graph, and takes its input as one dict."""
+    is_adopted = False
+    """Whether it is known only by what its runs carry."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
@@ -57,6 +59,14 @@ class Workflow:
         """A run to be, checked, with what the workflow adds to it; a run that can only fail is not begun."""
         self.check_input(start.args, start.kwargs)
         return start
+
+    def check_run(self, run_id: str, definition: Any) -> None:
+        """Whether a run, by what it carries, is one of this workflow's; RunError or UnknownWorkflow if it is not."""
+        if definition is not None:
+            raise RunError(
+                f"run {run_id!r} is of a declared workflow {self.name!r}, and this process has code of that name; give "
+                "one of them another name"
+            )
 
     def upgraded(self, state: dict[str, Any], version: int) -> dict[str, Any]:
         """A state saved under an older version of the workflow, as this version expects it."""
@@ -116,6 +126,10 @@ class Registry:
             for inner_name, inner in declared.inner():
                 self.declare(inner_name, inner)
         return known
+
+    def declared(self) -> list[str]:
+        """The names of the workflows this process has a definition or code for."""
+        return [name for name, one in self.workflows.items() if not one.is_adopted]
 
     def find(self, workflow: Any) -> Workflow:
         """The workflow meant by its name, its function, or itself."""

@@ -219,10 +219,12 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
     start = Start(
         command.run_id, name, version, command.args, command.kwargs, parent=parent, definition=command.definition
     )  # fmt: skip
-    if known is not None:
-        start = known.prepared(start)
     here = known is not None and not command.detached
-    row, claimed = yield from create(app, start, take=here)
+    there = (yield lambda: app.core.port.run(command.run_id)) if known is not None and known.is_declared else None
+    if there is None:
+        row, claimed = yield from create(app, start if known is None else known.prepared(start), take=here)
+    else:  # it goes by what it carries, whatever is registered by now
+        row, claimed = check_run(there), None
     if claimed is None and here and row.status in (READY, *AT_WORK):  # at work: perhaps of a dead process
         claimed = yield from claim(app, command.run_id)
     while claimed is not None:

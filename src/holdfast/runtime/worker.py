@@ -21,7 +21,7 @@ from holdfast.model.status import READY
 from holdfast.runtime.hearing import Ear
 from holdfast.runtime.moving import Moved
 from holdfast.runtime.reaper import reap
-from holdfast.runtime.starting import Claimed, Move, claimed_of, take_of
+from holdfast.runtime.starting import Claimed, Move, claim, claimed_of, take_of
 from holdfast.store.port import RunQuery
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class Worker:
         self._put_back: list[Claimed] = []
         self._reaped_at = 0.0
         self._strange: set[str] = set()
-        """Runs that were looked at and whose workflow this app cannot move on."""
+        """Runs that were looked at and that this app cannot move on."""
+        self._looked_at: int | None = None
+        """How far ready runs were looked at for such as this app can get to know."""
+        self._adopts_at = 0.0
         self.moved = 0
         """How many times a run was moved on."""
 
@@ -120,15 +123,29 @@ class Worker:
         if self._active or self._put_back or self._some_ready():
             return False
         self._reaped_at = 0.0
-        return not self._reap() and not self._some_ready()
+        if self._reap() or self._some_ready():
+            return False
+        self._looked_at = None
+        while True:  # all that is ready, page by page
+            found = self._adopted(self._concurrency)
+            for claimed in found:
+                self._begin(claimed)
+            if found or self._looked_at is None:
+                return not found
 
     def _claim(self) -> list[Claimed]:
         """Take as many ready runs as there is room for: of each limited workflow, and of the others together."""
         with self._lock:
             active = Counter(claimed.row.workflow for claimed in self._active.values())
         room = self._concurrency - active.total()
-        names = self._workflows if self._workflows is not None else list(self._app.registry.workflows)
-        if room <= 0 or not names or time.monotonic() < self._rests_until or not self._some_ready():
+        names = self._names()
+        if room <= 0 or time.monotonic() < self._rests_until:
+            return []
+        found = self._adopted(room) if time.monotonic() >= self._adopts_at else []
+        if found:
+            return found
+        self._adopts_at = max(self._adopts_at, time.monotonic() + _REAP_S) if self._looked_at is None else 0.0
+        if not names or not self._some_ready():
             return []
         found = self._take(room, tuple(name for name in names if name not in self._limits))
         for name in names:
@@ -154,22 +171,44 @@ class Worker:
         self._app.nonces.difference_update({take.nonce for take in takes} - {row.nonce for row in rows})
         return [claimed_of(self._app, row, taken_at) for row in rows]
 
+    def _names(self) -> list[str]:
+        """The workflows whose runs are taken whatever they carry."""
+        return self._workflows if self._workflows is not None else self._app.registry.declared()
+
     def _some_ready(self) -> bool:
-        names = self._workflows if self._workflows is not None else list(self._app.registry.workflows)
+        names = self._names()
         port = self._app.core.port
         return any(port.runs(RunQuery((READY,), workflow=name, limit=1)) for name in names)
 
-    def _adopt(self) -> None:
-        """Get to know declared workflows by what ready runs carry; of those that name what this app has registered."""
-        if self._workflows is not None:
-            return
-        for row in self._app.core.port.runs(RunQuery((READY,), limit=_LOOKED_AT)):
-            if self._app.known(row.workflow) is None and row.run_id not in self._strange:
-                from holdfast.runtime.migrating import adopted  # graphs are loaded by those who use them
+    def _adopted(self, room: int) -> list[Claimed]:
+        """Ready runs of declared workflows that this app knows only by what they carry, and has all the functions for.
 
-                self._strange.add(row.run_id)
-                with contextlib.suppress(HoldfastError):
-                    self._app.blocking.run(adopted(self._app, row.run_id))
+        Each is looked at by itself, since another of the same name may need what this app does not have.
+        """
+        if self._workflows is not None or room <= 0:
+            return []
+        rows = self._app.core.port.runs(RunQuery((READY,), before=self._looked_at, limit=_LOOKED_AT))
+        self._looked_at = rows[-1].run if len(rows) == _LOOKED_AT else None
+        found: list[Claimed] = []
+        for row in rows:
+            known = self._app.known(row.workflow)
+            if (known is None or known.is_adopted) and row.run_id not in self._strange and len(found) < room:
+                claimed = self._claimed_if_known(row.run_id)
+                found += [claimed] if claimed is not None else []
+        return found
+
+    def _claimed_if_known(self, run_id: str) -> Claimed | None:
+        from holdfast.runtime.migrating import adopted  # graphs are loaded by those who use them
+
+        try:
+            if self._app.blocking.run(adopted(self._app, run_id)):
+                return self._app.blocking.run(claim(self._app, run_id))
+        except StorageError:
+            raise
+        except HoldfastError as error:
+            _log.warning("run %r cannot be looked at: %s", run_id, error)
+        self._strange.add(run_id)
+        return None
 
     # --- moving on ---------------------------------------------------------------------------------------------------
 
@@ -203,6 +242,7 @@ class Worker:
         with self._lock:
             self._active.pop(claimed.row.nonce, None)
             self.moved += 1
+            self._adopts_at = 0.0  # it may have woken a run that is known only by what it carries
         self._ear.wake()
 
     def _reap(self) -> int:
@@ -210,7 +250,6 @@ class Worker:
         if time.monotonic() < self._reaped_at + _REAP_S:
             return 0
         self._reaped_at = time.monotonic()
-        self._adopt()
         while self._put_back:  # runs this worker could not give back while the store was in trouble
             claimed = self._put_back[-1]
             commit = Commit(

@@ -57,7 +57,7 @@ def command(
     name = graph.id if graph is not None and is_file(workflow) else workflow
     more = {"variables": pairs_of(variable)} if variable else {}
     args, kwargs = ((values,), more) if graph is not None else ((), values)
-    session.how_to_go_on = "The run goes on from where it stands: holdfast resume @latest"
+    session.how_to_go_on = f"The run goes on from where it stands: holdfast resume {run_id or '@latest'}"
     try:
         handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, here=not leave, **kwargs)
     except InvalidGraph as error:

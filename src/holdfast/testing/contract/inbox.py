@@ -53,8 +53,7 @@ class InboxContract(PortContractBase):
             assert self.row().status == status
 
     def test_a_cancellation_wakes_a_paused_run(self) -> None:
-        self.held()
-        self.done(guard=Guard(), status="paused")
+        self.done(guard=self.held(), status="paused", release=True)
         self.done(deliver=(self.item("k1", kind="cancel", name="cancel"),))
         assert self.row().status == "ready"
 
