@@ -42,10 +42,33 @@ def holds(condition: Condition, lookup: Lookup) -> bool | None:
         answers = [holds(part, lookup) for part in condition.any]
         return True if True in answers else (None if None in answers else False)
     found = lookup(condition.key)
-    if found is UNKNOWN:
+    if found is UNKNOWN or (condition.operator not in ("exists", "not_exists") and has_unknown(found)):
         return None
-    value = render(condition.value, lookup)
+    value = rendered(condition.value, lookup)
     return None if value is UNKNOWN else compared(condition.operator, found, value)
+
+
+def rendered(value: Any, lookup: Lookup) -> Any:
+    """A value with what its texts name filled in; UNKNOWN if something of that is not known."""
+    known = True
+
+    def look(path: str, /) -> Any:
+        nonlocal known
+        found = lookup(path)
+        if not has_unknown(found):
+            return found
+        known = False
+        return None
+
+    found = render(value, look)
+    return found if known else UNKNOWN
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether something in a value is not known."""
+    if isinstance(value, dict):
+        return any(has_unknown(part) for part in value.values())
+    return value is UNKNOWN or (isinstance(value, (list, tuple)) and any(has_unknown(part) for part in value))
 
 
 def all_hold(conditions: Iterable[Condition], lookup: Lookup) -> bool | None:

@@ -71,6 +71,12 @@ def paths_in(value: Any) -> Iterator[str]:
             yield from paths_in(part)
 
 
+def is_alone(text: str) -> bool:
+    """Whether a text is one path between braces and nothing else, so that it stands for the value itself."""
+    whole = _EXPRESSION.fullmatch(text.strip())
+    return whole is not None and whole[1] is not None
+
+
 def render(value: Any, lookup: Lookup) -> Any:
     """A value with what its texts name filled in. Raises Unresolved."""
     if isinstance(value, str):
@@ -91,9 +97,8 @@ def render_text(text: str, lookup: Lookup) -> str:
 def _rendered(text: str, lookup: Lookup) -> Any:
     if "{{" not in text:
         return text
-    whole = _EXPRESSION.fullmatch(text.strip())
-    if whole is not None and whole[1] is not None:
-        return _value(whole[1], text, lookup)
+    if is_alone(text):
+        return _value(text.strip()[2:-2], text, lookup)
 
     def filled(match: re.Match[str]) -> str:
         return "{{" if match[1] is None else as_text(_value(match[1], text, lookup))
