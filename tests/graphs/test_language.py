@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import InvalidInput
+from holdfast.formats.moving.car_graph import plain
 from holdfast.graphs import Condition
 from holdfast.graphs.conditions import UNKNOWN, all_hold, compared, holds
 from holdfast.graphs.paths import MISSING, find, put
-from holdfast.graphs.templates import Unresolved, paths_in, render, render_text
+from holdfast.graphs.templates import Unresolved, as_text, paths_in, render, render_text
 
 STATE = {
     "n": 3, "t": "text", "yes": True, "none": None, "list": [1, {"a": "x"}], "quote": {"amount": 40, "a.b": 1},
@@ -56,10 +62,27 @@ def test_what_is_not_known_leaves_the_answer_open_unless_the_rest_decides() -> N
     assert holds(Condition(any=(later, false)), some) is None
 
 
+@pytest.mark.parametrize(
+    ("found", "operator", "value", "expected"),
+    [
+        (Decimal(500), "gt", 100, True), (Decimal("0.1"), "eq", 0.1, False), (Decimal("0.1"), "lt", 0.1, True),
+        (0.1, "gt", Decimal("0.1"), True), (Decimal("0.5"), "eq", 0.5, True), (Decimal("0.5"), "gte", 0.5, True),
+        (2**53 + 1, "gt", float(2**53), True), (Decimal("1e400"), "gt", float("inf"), False),
+        (Decimal("NaN"), "gt", 1, False), (Decimal("sNaN"), "eq", 1, False), (Decimal("sNaN"), "lt", 1, False),
+        (float("nan"), "gt", Decimal(1), False), (Decimal(1), "lte", float("nan"), False),
+        (Decimal(1), "gt", True, False),
+    ],
+)  # fmt: skip
+def test_a_decimal_is_a_number_and_compared_to_the_last_digit(
+    found: Any, operator: str, value: Any, expected: bool
+) -> None:
+    assert compared(operator, found, value) is expected
+
+
 @given(st.sampled_from(["eq", "neq", "gt", "lt", "gte", "lte", "exists", "not_exists", "contains"]), st.data())
 def test_any_comparison_of_any_values_has_an_answer(operator: str, data: st.DataObject) -> None:
     plain = st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.decimals(),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
         max_leaves=6,
     )
@@ -73,12 +96,56 @@ def test_any_comparison_of_any_values_has_an_answer(operator: str, data: st.Data
         ("{{ n }}", 3), (" {{n}} ", 3), ("{{ list }}", [1, {"a": "x"}]), ("n={{ n }}", "n=3"), ("{{ n }}{{ n }}", "33"),
         ("{{ quote }}!", '{"amount": 40, "a.b": 1}!'), ("{{ none }}", None), ("a {{ none }}", "a null"),
         (r"\{{ n }}", "{{ n }}"), ("plain", "plain"), ("{ n }", "{ n }"), ("{{ n", "{{ n"),
-        ("{{ yes }} {{ t }}", "true text"),
+        ("{{ yes }} {{ t }}", "true text"), ("{{ n }}}", "3}"), ("{{ n }} or }}", "3 or }}"),
+        ("{{ n {{ n }}", "{{ n 3"),
+        (r"a \{{ b", "a {{ b"), (r"\{{", "{{"), (r"\\{{ n }}", r"\{{ n }}"), (r"\{{{ n }}}", "{{{ n }}}"),
     ],
 )  # fmt: skip
 def test_a_template_alone_is_the_value_and_inside_text_is_text(text: str, expected: Any) -> None:
     assert render(text, lookup) == expected
     assert type(render(text, lookup)) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["use {{ for braces", "{{ a {{ b }} c", r"\{{ x }}", "{{{{ x }}}}", "{{{", "a \\", "}}{{"]
+)
+def test_a_text_of_car_comes_back_as_it_was(text: str) -> None:
+    assert render(plain(text), lambda path: 1) == text
+
+
+@given(st.text(alphabet="{}\\ ax."))
+def test_any_text_of_braces_comes_back_if_it_is_meant_as_plain(text: str) -> None:
+    assert render(plain(text), lambda path: 1) == text
+
+
+def test_a_text_of_very_many_braces_is_read_in_time() -> None:
+    began = time.monotonic()
+    for text in ("{{ " * 300_000, "{" * 1_000_000, "{{ x" + " }" * 300_000, "{{{ a" * 200_000, "\\{{" * 300_000):
+        assert not list(paths_in(text))
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"plum", "fig", "apple"}, '["apple", "fig", "plum"]'), (frozenset({10, 9, "a"}), '["a", 10, 9]'),
+        ({(1, 2), (1, 1)}, "[[1, 1], [1, 2]]"), (("a", {"k": {2, 1}}), '["a", {"k": [1, 2]}]'),
+        (dt.date(2026, 11, 16), "2026-11-16"),
+        ([dt.datetime(2026, 11, 16, 9, tzinfo=dt.UTC)], '["2026-11-16T09:00:00+00:00"]'),
+        (dt.time(9, 30), "09:30:00"), (Decimal("12.50"), "12.50"), ([Decimal("12.50")], '["12.50"]'),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"), (dt.timedelta(days=1, seconds=10), "1 day, 0:00:10"),
+    ],
+)  # fmt: skip
+def test_what_json_has_no_words_for_has_one_text_in_every_process(value: Any, expected: str) -> None:
+    assert as_text(value) == expected
+    assert render("<{{ x }}>", lambda path: value) == f"<{expected}>"
+
+
+@pytest.mark.parametrize("value", [b"x", [b"x"], {"k": object()}, [10**5000], {10**5000}])
+def test_what_has_no_such_text_is_refused_inside_text_and_fine_alone(value: Any) -> None:
+    with pytest.raises(InvalidInput):
+        render("<{{ x }}>", lambda path: value)
+    assert render("{{ x }}", lambda path: value) is value
 
 
 def test_templates_are_filled_in_at_any_depth_in_keys_as_well() -> None:
@@ -106,3 +173,50 @@ def test_putting_a_value_does_not_change_what_lay_there_before() -> None:
     put(state, "a.c.d", 2)
     assert state == {"a": {"b": 1, "c": {"d": 2}}}
     assert inner == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    ("state", "path", "value", "reads"),
+    [
+        ({"quote.amount": 0}, "quote.amount", 200, {"quote.amount": 200}),
+        ({"approval.ok": False, "approval.by": "ana"}, "approval", {"ok": True},
+         {"approval.ok": True, "approval.by": MISSING, "approval": {"ok": True}}),
+        ({"a.b": {"c": 1, "d": 2}}, "a.b.c", 5, {"a.b.c": 5, "a.b.d": 2}),
+        ({"a": {"b": 0}, "a.b.c": 9}, "a.b", {"c": 1}, {"a.b.c": 1, "a.b": {"c": 1}}),
+        ({"a": {"b": {"x": 1}}, "a.b": {}}, "a.b", {"y": 1}, {"a.b.x": MISSING, "a.b.y": 1}),
+        ({"a": None}, "a.b", 1, {"a.b": 1}),
+        ({"approvals": 1, "approval.ok": 1}, "approval", 2, {"approvals": 1, "approval": 2, "approval.ok": MISSING}),
+    ],
+)  # fmt: skip
+def test_what_was_put_last_is_found_also_beside_keys_that_have_dots(
+    state: dict[str, Any], path: str, value: Any, reads: dict[str, Any]
+) -> None:
+    put(state, path, value)
+    assert {key: find(state, key) for key in reads} == reads
+
+
+_paths = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(".".join)
+
+
+@given(
+    st.dictionaries(_paths, st.just(0) | st.dictionaries(_paths, st.just(0)), max_size=4), st.lists(_paths, max_size=6)
+)
+def test_whatever_is_put_where_is_found_there(state: dict[str, Any], paths: list[str]) -> None:
+    for number, path in enumerate(paths):
+        before = repr(state)
+        try:
+            put(state, path, {"new": number})
+        except InvalidInput:
+            assert repr(state) == before
+            continue
+        assert find(state, path) == {"new": number}
+        assert find(state, f"{path}.new") == number
+        assert find(state, f"{path}.a") is MISSING
+
+
+@pytest.mark.parametrize("there", [[1, 2, 3], "text", 5, True, (1,)])
+def test_nothing_is_put_into_what_is_no_dict_and_then_nothing_has_changed(there: Any) -> None:
+    state = {"found": {"deep": there}, "found.deep.x.y": 1}
+    with pytest.raises(InvalidInput, match=r"nothing can be put at 'found.deep.extra': at 'found.deep' is "):
+        put(state, "found.deep.extra", 1)
+    assert state == {"found": {"deep": there}, "found.deep.x.y": 1}

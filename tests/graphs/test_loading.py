@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Graph, InvalidGraph, InvalidInput
-from holdfast.graphs import Ask, Call, Condition, Edge, End, ForEach
+from holdfast.graphs import Ask, Call, Condition, Edge, End, ForEach, SubWorkflow
 
 YAML = """\
 # A refund.
@@ -147,9 +149,217 @@ def test_yaml_without_the_library_for_it_says_what_to_install(tmp_path: Path, mo
         Graph.load(written(tmp_path, YAML))
 
 
-def test_deep_nesting_is_refused_not_recursed_into(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput):
-        Graph.load(written(tmp_path, "id: g\nx: " + "[" * 300 + "]" * 300))
+def deep_conditions(depth: int) -> dict[str, Any]:
+    condition: Any = {"key": "a", "value": 1}
+    for _ in range(depth):
+        condition = {"all": [condition]}
+    edges = [{"from": "s", "to": "e", "conditions": [condition]}, {"from": "s", "to": "e", "default": True}]
+    stages = [{"id": "s", "type": "set", "values": {"a": 1}}, {"id": "e", "type": "end"}]
+    return {"id": "g", "stages": stages, "edges": edges}
+
+
+def deep_graphs(depth: int) -> dict[str, Any]:
+    graph: dict[str, Any] = {"id": "g", "stages": [{"id": "end", "type": "end"}]}
+    for _ in range(depth):
+        graph = {"id": "g", "stages": [{"id": "s", "type": "sub_workflow", "graph": graph}]}
+    return graph
+
+
+def deep_value(depth: int) -> dict[str, Any]:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return {"id": "g", "stages": [{"id": "s", "type": "end", "result": value}]}
+
+
+@pytest.mark.parametrize("depth", [120, 400, 3_000, 50_000])
+@pytest.mark.parametrize("made", [deep_conditions, deep_graphs, deep_value])
+def test_what_is_nested_deeper_than_the_limit_is_refused_as_data(made: Any, depth: int) -> None:
+    with pytest.raises(InvalidGraph, match="it is nested deeper than 100"):
+        Graph.from_data(made(depth))
+
+
+@pytest.mark.parametrize("depth", [120, 2_000, 100_000])
+def test_what_is_nested_deeper_than_the_limit_is_refused_in_files(tmp_path: Path, depth: int) -> None:
+    for text in ("[" * depth + "]" * depth, "{a: " * depth + "1" + "}" * depth, "[" * depth):
+        with pytest.raises(InvalidInput, match="line 2: it is nested deeper than 100"):
+            Graph.load(written(tmp_path, "id: x\nstages: " + text))
+    block = "id: x\nstages:\n" + "".join(" " * number + "- \n" for number in range(1, min(depth, 1_000)))
+    with pytest.raises(InvalidInput, match="line 102: it is nested deeper than 100"):
+        Graph.load(written(tmp_path, block))
+    with pytest.raises(InvalidInput, match=r"nested deeper than 100|no JSON a definition can have"):
+        Graph.load(written(tmp_path, '{"id": ' + "[" * depth + "]" * depth + "}", "flow.json"))
+
+
+@pytest.mark.parametrize("data", [deep_conditions(46), deep_graphs(32), deep_value(96)])
+def test_what_is_just_not_too_deep_can_be_used_everywhere(tmp_path: Path, data: dict[str, Any]) -> None:
+    graph = Graph.from_data(data)
+    assert [finding for finding in graph.verify() if finding.level == "error"] == []
+    assert graph.mermaid()
+    assert graph.dry_run().outcome == "ends"
+    assert Graph.load(written(tmp_path, json.dumps(data))) == graph
+    assert Graph.load(written(tmp_path, json.dumps(data), "flow.json")) == graph
+    if not isinstance(graph.stages[0], SubWorkflow):  # runs in one another have ids that grow, and a limit of their own
+        app = holdfast.App("memory:")
+        app.graph(graph)
+        assert app.start("g", {}).status() == "completed"
+
+
+def test_deep_graphs_made_in_python_are_findings_and_no_end_of_the_stack() -> None:
+    condition = Condition(key="a", value=1)
+    for _ in range(400):
+        condition = Condition(all=(condition,))
+    circle: list[Any] = []
+    circle.append(circle)
+    graph = Graph(id="g", stages=(End(id="e", result=1),))
+    for _ in range(60):
+        graph = Graph(id="g", stages=(SubWorkflow(id="s", graph=graph),))
+    ways = (Edge(source="c", target="e", conditions=(condition,)),)
+    for unsound in (
+        Graph(id="g", stages=(Call(id="c", function="f"), End(id="e")), edges=ways),
+        Graph(id="g", stages=(End(id="e", result=circle),)), graph,
+    ):  # fmt: skip
+        assert [finding.code for finding in unsound.verify()] == ["too_deep"]
+        for use in (unsound.mermaid, unsound.dry_run):
+            with pytest.raises(InvalidGraph, match="nested deeper"):
+                use()
+
+
+@pytest.mark.parametrize(
+    "unsound",
+    [
+        Graph(id="g", stages=()), Graph(id="g", stages=(End(id="e"),), start="nowhere"),
+        Graph(id="g", stages=(Call(id="c", function="f"), End(id="e")), edges=(Edge(source="c", target="x"),)),
+        Graph(id="g", stages=(End(id="e"), End(id="e"))),
+    ],
+)  # fmt: skip
+def test_an_unsound_graph_made_in_python_is_refused_wherever_it_is_used(unsound: Graph) -> None:
+    assert [finding for finding in unsound.verify() if finding.level == "error"]
+    for use in (unsound.mermaid, unsound.dry_run):
+        with pytest.raises(InvalidGraph):
+            use()
+
+
+# --- what means nothing ----------------------------------------------------------------------------------------------
+
+
+CALL: dict[str, Any] = {"type": "call", "function": "f"}
+EACH: dict[str, Any] = {"type": "for_each", "items_from": "input.x", "body": CALL}
+ASK: dict[str, Any] = {"type": "ask", "prompt": "?", "fields": {"ok": "bool"}, "output_key": "x"}
+
+
+def refused(stage: dict[str, Any], said: str, **more: Any) -> None:
+    data = {"id": "g", "stages": [{"id": "a", **stage}], **more}
+    with pytest.raises(InvalidGraph, match=said):
+        Graph.from_data(data)
+    inner = {"id": "outer", "stages": [{"id": "b", "type": "sub_workflow", "graph": data}]}
+    with pytest.raises(InvalidGraph, match=f"in its graph: .*{said}"):
+        Graph.from_data(inner)
+
+
+@pytest.mark.parametrize("number", [-1, float("nan"), float("inf"), 1e300, 1e12, -float("inf")])
+def test_times_no_run_could_wait_for_are_refused(number: float) -> None:
+    refused({**CALL, "timeout_s": number}, "timeout_s is a number of seconds above 0")
+    refused({**CALL, "type": "effect", "timeout_s": number}, "timeout_s is a number of seconds above 0")
+    refused({**ASK, "expires_s": number}, "expires_s is a number of seconds above 0")
+    refused({**ASK, "expires_s": number, "expired": "fail"}, "expires_s is a number of seconds above 0")
+    refused({"type": "wait", "event": "e", "timeout_s": number}, "timeout_s is a number of seconds of 0 or more")
+    refused({"type": "sleep", "seconds": number}, "seconds is a number of seconds of 0 or more")
+    for name in ("first_s", "longest_s"):
+        refused({**CALL, "retry": {name: number}}, f"{name} is a number of seconds of 0 or more")
+    refused({**CALL, "retry": {"factor": number}}, "factor is 1 to 30")
+    refused({**CALL, "retry": {"jitter": number}}, "jitter 0 to 1|jitter is 0 to 1")
+
+
+def test_times_a_run_can_wait_for_are_fine() -> None:
+    for stage in ({**CALL, "timeout_s": 0.1}, {**ASK, "expires_s": 9 * 365 * 86_400},
+                  {"type": "wait", "event": "e", "timeout_s": 0},
+                  {"type": "sleep", "seconds": 0}, {"type": "sleep", "seconds": " {{ input.wait }} "},
+                  {"type": "sleep", "until": "2026-11-16T09:00:00+01:00"},
+                  {"type": "sleep", "until": "2026-11-16T09:00Z"},
+                  {"type": "sleep", "until": "{{ input.day }}T09:00Z"},
+                  {**CALL, "retry": {"first_s": 0, "longest_s": 3600, "factor": 30, "jitter": 1}}):  # fmt: skip
+        assert Graph.from_data({"id": "g", "stages": [{"id": "a", **stage}]})
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ({"type": "sleep", "seconds": "5"}, "seconds is a number, or names one"),
+        ({"type": "sleep", "seconds": "{{ input.n }}0"}, "seconds is a number, or names one"),
+        ({"type": "sleep", "until": "tomorrow"}, "until is a moment as 2026"),
+        ({"type": "sleep", "until": "2026-11-16T09:00:00"}, "until needs a time zone"),
+        ({**EACH, "max_concurrent": 0}, "max_concurrent is 1 to 10000"),
+        ({**EACH, "max_concurrent": 10**9}, "max_concurrent is 1 to 10000"),
+        ({"type": "set", "values": {"{{ input.key }}": 1}}, "cannot be a template"),
+        ({"type": "set", "values": {r"\\{{ x": 1}}, "cannot be a template"),
+        ({"type": "set", "values": {"graph.at": 1}}, "the key 'graph.at' is not free"),
+        ({**CALL, "output_key": "{{ input.key }}"}, "cannot be a template"),
+        ({"type": "end", "breakpoint": True}, "an end has nothing to stop before"),
+        ({"type": "end", "breakpoint": "look"}, "an end has nothing to stop before"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused(stage: dict[str, Any], said: str) -> None:
+    refused(stage, said)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        {"type": "loop_until", "max_iterations": 1, "body": CALL}, EACH,
+        {"type": "sub_workflow", "workflow": "w"}, ASK, {"type": "wait", "event": "e"}, {"type": "sleep", "seconds": 1},
+        {"type": "set", "values": {"x": 1}}, {"type": "end"},
+    ],
+)  # fmt: skip
+def test_retry_is_refused_where_nothing_is_tried_again(stage: dict[str, Any]) -> None:
+    refused({**stage, "on_failure": "retry"}, "on_failure: retry is for call and effect")
+
+
+def test_what_the_body_of_a_loop_does_on_failure_belongs_to_the_stage() -> None:
+    for policy, instead in (
+        ("skip", "put it on the stage"),
+        ("compensate", "put it on the stage"),
+        ("retry", "give the body"),
+    ):
+        body = {**CALL, "on_failure": policy}
+        refused(
+            {"type": "loop_until", "max_iterations": 1, "body": body},
+            f"on_failure: {policy} means nothing on this body; {instead}",
+        )
+    for policy in ("skip", "retry"):
+        each = {"id": "a", "type": "for_each", "items_from": "input.x", "body": {**CALL, "on_failure": policy}}
+        assert Graph.from_data({"id": "g", "stages": [each]})
+
+
+def test_a_variable_inside_of_another_is_refused() -> None:
+    refused(CALL, "the variable 'a.b' lies inside of 'a'", variables={"a": {"b": 1}, "a.b": 2})
+    assert Graph.from_data({"id": "g", "stages": [{"id": "a", **CALL}], "variables": {"a.b": 1, "ab": 2, "a.c": 3}})
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_long_definitions_are_read_and_verified_in_time(declared: bool) -> None:
+    stages: list[dict[str, Any]] = [
+        {"id": f"s{number}", "type": "set", "values": {f"a{number}": f"{{{{ a{number - 1} }}}}" if number else 1}}
+        for number in range(2_000)
+    ]
+    data: dict[str, Any] = {"id": "f", "stages": [*stages, {"id": "end", "type": "end"}], "max_iterations": None}
+    if declared:
+        ways = itertools.pairwise(stage["id"] for stage in data["stages"])
+        back = [
+            {"from": f"s{number}", "to": "s0", "conditions": [{"key": "a0", "value": 2}]} for number in range(2_000)
+        ]
+        data["edges"] = [*back, *({"from": one, "to": two, "default": True} for one, two in ways)]
+    began = time.monotonic()
+    graph = Graph.from_data(data)
+    read = time.monotonic()
+    codes = [finding.code for finding in graph.verify()]
+    verified = time.monotonic()
+    assert codes == (["no_bound"] if declared else [])
+    assert read - began < 1, "a tenth of this is usual"
+    assert verified - read < 2, "a tenth of this is usual"
 
 
 def test_the_schema_accepts_what_is_accepted_and_refuses_typos() -> None:

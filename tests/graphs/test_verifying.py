@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Graph, InvalidInput
+from holdfast.graphs.flow import Flow
 from tests.graphs.conftest import edge_of
 
 END = {"id": "end", "type": "end"}
@@ -127,6 +130,66 @@ def test_a_graph_inside_is_verified_as_well() -> None:
     (finding,) = graph.verify()
     assert str(finding) == "error: stage 'sub': in its graph, stage 'a': nobody writes 'nothing'"
     assert finding.path == ("stages", 0, "graph", "stages", 0, "values")
+
+
+@pytest.mark.parametrize("kind", ["for_each", "loop_until"])
+def test_a_graph_inside_a_body_is_verified_as_well(kind: str) -> None:
+    inner = {"id": "inner", "stages": [{"id": "c", "type": "call", "function": "nobody"}, one("a", y="{{ nothing }}")]}
+    more: dict[str, Any] = {"items_from": "input.x"} if kind == "for_each" else {"max_iterations": 1}
+    graph = graph_of([{"id": "s", "type": kind, "body": {"type": "sub_workflow", "graph": inner}, **more}, END])
+    found = {finding.code: finding for finding in graph.verify(holdfast.App("memory:"))}
+    assert found.keys() == {"unwritten_key", "unknown_function"}
+    assert found["unwritten_key"].path == ("stages", 0, "body", "graph", "stages", 1, "values")
+    assert str(found["unwritten_key"]) == "error: stage 's': in its graph, stage 'a': nobody writes 'nothing'"
+
+
+def test_the_longest_id_of_a_stage_counts() -> None:
+    stages = [one("a"), one("a.b"), one("s", y="{{ stage.a.b.status }} {{ stage.a.status }} {{ stage.a.b }}"), END]
+    assert codes(graph_of(stages)) == []
+    wrong = graph_of([one("a"), one("a.b"), one("s", y="{{ stage.a.b.stats }}"), END])
+    assert codes(wrong) == [("error", "unwritten_key", "s")]
+
+
+def test_what_an_expired_question_is_answered_with_is_looked_at() -> None:
+    ask = {"id": "a", "type": "ask", "prompt": "?", "fields": {"t": "str"}, "output_key": "x", "expires_s": 5}
+    assert codes(graph_of([{**ask, "expired": {"t": "{{ nothing }}"}}, END])) == [("error", "unwritten_key", "a")]
+    assert codes(graph_of([{**ask, "expired": {"t": "{{ input.t }}"}}, END])) == []
+    with pytest.raises(InvalidInput, match="a path into the state"):
+        graph_of([{**ask, "expired": {"t": "{{ 1 + 1 }}"}}, END])
+
+
+def test_what_the_value_of_a_condition_names_is_looked_at() -> None:
+    edges = [("a", "end", ("x", "gt", "{{ nothing }}")), ("a", "end", None)]
+    assert codes(graph_of([one("a"), END], edges)) == [("error", "unwritten_key", "a")]
+    until = [{"any": [{"key": "x", "value": "{{ nothing }}"}]}]
+    body = {"type": "set", "values": {"x": 1}}
+    loop = {"id": "l", "type": "loop_until", "max_iterations": 2, "until": until, "body": body}
+    assert codes(graph_of([loop, END])) == [("error", "unwritten_key", "l")]
+
+
+def test_the_goal_and_the_compensation_are_there_only_if_there_are_such() -> None:
+    def read(key: str) -> list[dict[str, Any]]:
+        return [one("a", y=f"{{{{ {key} }}}}"), END]
+
+    assert codes(graph_of(read("goal"))) == [("error", "unwritten_key", "a")]
+    assert codes(graph_of(read("goal"), goal="x")) == []
+    assert codes(graph_of(read("compensation.undone"))) == [("error", "unwritten_key", "a")]
+    effect = {"id": "e", "type": "effect", "function": "f", "compensation": "g", "on_failure": "compensate"}
+    assert codes(graph_of([effect, *read("compensation.undone")])) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 7)), max_size=16))
+def test_ways_and_circles_are_those_one_finds_by_walking(pairs: list[tuple[int, int]]) -> None:
+    names = [*(f"s{number}" for number in range(7)), "end"]
+    edges = [(names[one], names[two], ("x", "eq", 1)) for one, two in pairs]
+    flow = Flow(graph_of([*(one(name) for name in names[:-1]), END], edges))
+    after = {name: {names[two] for one, two in pairs if names[one] == name} for name in names}
+    for _ in names:
+        after = {name: found.union(*(after[other] for other in found)) for name, found in after.items()}
+    assert flow.reachable() == {"s0"} | after["s0"]
+    assert flow.ending() == {name for name in names if name == "end" or "end" in after[name]}
+    groups = {tuple(other for other in names if other in after[name] and name in after[other]) for name in names} - {()}
+    assert [tuple(group) for group in flow.cycles()] == sorted(groups, key=lambda group: names.index(group[0]))
 
 
 def test_compensate_without_anything_to_undo() -> None:

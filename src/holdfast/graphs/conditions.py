@@ -7,6 +7,7 @@ A comparison of sizes holds only between two numbers. What is missing equals not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from typing import Any, Final
 
 from holdfast.graphs.definition import Condition
@@ -41,10 +42,33 @@ def holds(condition: Condition, lookup: Lookup) -> bool | None:
         answers = [holds(part, lookup) for part in condition.any]
         return True if True in answers else (None if None in answers else False)
     found = lookup(condition.key)
-    if found is UNKNOWN:
+    if found is UNKNOWN or (condition.operator not in ("exists", "not_exists") and has_unknown(found)):
         return None
-    value = render(condition.value, lookup)
+    value = rendered(condition.value, lookup)
     return None if value is UNKNOWN else compared(condition.operator, found, value)
+
+
+def rendered(value: Any, lookup: Lookup) -> Any:
+    """A value with what its texts name filled in; UNKNOWN if something of that is not known."""
+    known = True
+
+    def look(path: str, /) -> Any:
+        nonlocal known
+        found = lookup(path)
+        if not has_unknown(found):
+            return found
+        known = False
+        return None
+
+    found = render(value, look)
+    return found if known else UNKNOWN
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether something in a value is not known."""
+    if isinstance(value, dict):
+        return any(has_unknown(part) for part in value.values())
+    return value is UNKNOWN or (isinstance(value, (list, tuple)) and any(has_unknown(part) for part in value))
 
 
 def all_hold(conditions: Iterable[Condition], lookup: Lookup) -> bool | None:
@@ -65,7 +89,7 @@ def compared(operator: str, found: Any, value: Any) -> bool:
         return found is MISSING or not same(found, value)
     if operator == "contains":
         return _contains(found, value)
-    return _is_number(found) and _is_number(value) and _SIZES[operator](found, value)
+    return is_number(found) and is_number(value) and _SIZES[operator](_exact(found), _exact(value))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -76,6 +100,8 @@ def same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if any(isinstance(one, Decimal) and one.is_snan() for one in (a, b)):  # which cannot even be compared
+        return False
     return bool(a == b)
 
 
@@ -87,8 +113,16 @@ def _contains(found: Any, value: Any) -> bool:
     return isinstance(found, (list, tuple, set, frozenset)) and any(same(part, value) for part in found)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def is_number(value: Any) -> bool:
+    """Whether a value has a size."""
+    if isinstance(value, Decimal):
+        return not value.is_nan()
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+def _exact(number: int | float | Decimal) -> int | Decimal:
+    """A number as one that compares with every other to the last digit, whatever the decimal context traps."""
+    return Decimal.from_float(number) if isinstance(number, float) else number
 
 
 def each(conditions: Iterable[Condition]) -> Iterator[Condition]:

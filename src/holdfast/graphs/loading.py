@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.errors import InvalidGraph, InvalidInput
 from holdfast.graphs.definition import Graph
+from holdfast.graphs.depth import DEPTH_MAX, is_deeper
 from holdfast.graphs.findings import Finding, Place, refuse_errors
 from holdfast.graphs.structure import structure
 from holdfast.graphs.yaml import read_yaml
@@ -87,6 +88,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _made(data: Any, name: str, lines: Mapping[Place, int]) -> Loaded:
     if not isinstance(data, Mapping):
         raise InvalidInput(f"{name}: a definition is an object with `id` and `stages`")
+    if is_deeper(data):
+        raise InvalidGraph(name, [f"it is nested deeper than {DEPTH_MAX}"])
     try:
         graph = msgspec.convert(data, Graph)
     except msgspec.ValidationError as error:

@@ -1,6 +1,7 @@
 """Paths: how parts of the state are named. `quote.items.0.price`: keys of dicts and numbers of items, joined by dots.
 
-A key that has dots itself is found as well: at each place the longest key that is there counts.
+A key that has dots itself is found as well: at each place the longest key that is there counts, and no other. What was
+put at a path is what is found there.
 """
 
 from __future__ import annotations
@@ -42,30 +43,60 @@ def find(value: Any, path: str) -> Any:
 
 
 def _find(value: Any, parts: list[str]) -> Any:
-    if not parts:
-        return value
-    if isinstance(value, Mapping):
-        for count in range(len(parts), 0, -1):
-            key = ".".join(parts[:count])
-            if key in value:
-                found = _find(value[key], parts[count:])
-                if found is not MISSING:
-                    return found
-        return MISSING
-    if isinstance(value, (list, tuple)) and parts[0].isascii() and parts[0].isdigit():
-        number = int(parts[0])
-        return _find(value[number], parts[1:]) if number < len(value) else MISSING
-    return MISSING
+    while parts:
+        if isinstance(value, Mapping):
+            key, parts = _longest(value, parts)
+            if key not in value:
+                return MISSING
+            value = value[key]
+        elif isinstance(value, (list, tuple)) and parts[0].isascii() and parts[0].isdigit():
+            number, parts = int(parts[0]), parts[1:]
+            if number >= len(value):
+                return MISSING
+            value = value[number]
+        else:
+            return MISSING
+    return value
+
+
+def _longest(holder: Mapping[str, Any], parts: list[str]) -> tuple[str, list[str]]:
+    """The longest key that is there and begins the path, else its first part; and what is left of the path."""
+    for count in range(len(parts), 1, -1):
+        key = ".".join(parts[:count])
+        if key in holder:
+            return key, parts[count:]
+    return parts[0], parts[1:]
 
 
 def put(state: dict[str, Any], path: str, value: Any) -> None:
-    """Put a value at a path of dicts, which are made where they are not there.
+    """Put a value at a path of dicts, which are made where nothing, or null, is. From then on `find` finds it there.
 
-    The dicts on the way are copied: the same one may lie elsewhere in the state, which is not to change with it.
+    So it goes through keys that have dots themselves as `find` does, and such keys as lie below the path are gone:
+    after `approval` was put, an older `approval.ok` beside it does not count. The dicts on the way are copied: the same
+    one may lie elsewhere in the state, which is not to change with it. InvalidInput if something else than a dict is on
+    the way; then nothing has changed.
     """
-    *way, last = parts_of(path)
-    for part in way:
-        inner = state.get(part)
-        state[part] = dict(inner) if isinstance(inner, dict) else {}
-        state = state[part]
-    state[last] = value
+    _put(state, parts_of(path), value, path)
+
+
+def _put(holder: dict[str, Any], parts: list[str], value: Any, path: str) -> None:
+    key, rest = _longest(holder, parts)
+    if rest:
+        inner = {} if holder.get(key) is None else holder[key]
+        if not isinstance(inner, dict):
+            raise InvalidInput(
+                f"nothing can be put at {path!r}: at {path.removesuffix('.' + '.'.join(rest))!r} is "
+                f"{_KINDS.get(type(inner), 'a value')}, and only a dict has keys"
+            )
+        inner = dict(inner)
+        _put(inner, rest, value, path)
+        value = inner
+    holder[key] = value
+    below = ".".join(parts) + "."
+    for other in [other for other in holder if isinstance(other, str) and other.startswith(below)]:
+        del holder[other]
+
+
+_KINDS: Final[dict[type, str]] = {
+    list: "a list", tuple: "a list", str: "text", bool: "true or false", int: "a number", float: "a number",
+}  # fmt: skip

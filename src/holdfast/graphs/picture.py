@@ -17,7 +17,9 @@ from holdfast.graphs.definition import (
     LoopUntil,
     SubWorkflow,
 )
+from holdfast.graphs.findings import refuse_errors
 from holdfast.graphs.flow import edges_of, ends_here, start_of
+from holdfast.graphs.structure import structure
 
 _SHAPES: Final[dict[type, tuple[str, str]]] = {
     Ask: ("{{", "}}"), Effect: ("[[", "]]"), SubWorkflow: ("[/", "/]"), End: ("([", "])"), Call: ("[", "]"),
@@ -27,7 +29,8 @@ _SIGNS: Final = {"eq": "=", "neq": "≠", "gt": ">", "lt": "<", "gte": "≥", "l
 
 
 def mermaid(graph: Graph, current: str | None = None) -> str:
-    """The flowchart; the current stage, if it is one of the graph's, is marked."""
+    """The flowchart; the current stage, if it is one of the graph's, is marked. InvalidGraph if it is not sound."""
+    refuse_errors(graph.id, structure(graph))
     names = {stage.id: f"s{number}" for number, stage in enumerate(graph.stages)}
     lines = ["flowchart TD", f"    begin(( )) --> {names[start_of(graph)]}"]
     for stage in graph.stages:

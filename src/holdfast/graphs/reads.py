@@ -32,6 +32,7 @@ def texts_of(stage: AnyStage) -> Iterator[tuple[str, Any]]:
             yield "prompt", stage.prompt
             yield "show", stage.show
             yield "who", stage.who
+            yield "expired", stage.expired
         case SubWorkflow():
             yield "with", stage.arguments
         case Wait():

@@ -16,10 +16,11 @@ def json_schema() -> dict[str, Any]:
     """The schema, draft 2020-12."""
     (_,), parts = msgspec.json.schema_components([Graph], ref_template="#/$defs/{name}")
     parts = copy.deepcopy(parts)
+    parts["End"]["properties"].pop("breakpoint")
     for name in _STAGES:
         body = copy.deepcopy(parts[name])
         for field in ("id", "breakpoint"):
-            body["properties"].pop(field)
+            body["properties"].pop(field, None)
         parts[f"{name}Body"] = body
         parts[name]["required"] = ["id", *parts[name]["required"]]
     for name in ("LoopUntil", "ForEach"):

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
-from holdfast.graphs.conditions import each
+from holdfast.graphs.conditions import each, is_number
 from holdfast.graphs.definition import (
     AnyStage,
     Call,
     Condition,
     Effect,
-    End,
     ForEach,
     Graph,
     LoopUntil,
     SubWorkflow,
 )
-from holdfast.graphs.fields import schema_of_fields
 from holdfast.graphs.findings import Finding, Known, Place
-from holdfast.graphs.flow import cycles, edges_from, edges_of, ends_here, reachable, start_of
-from holdfast.graphs.reads import body_of, texts_of, written_by
+from holdfast.graphs.flow import Flow
+from holdfast.graphs.keys import Keys
+from holdfast.graphs.reads import body_of, texts_of
 from holdfast.graphs.structure import structure
 from holdfast.graphs.templates import paths_in
 
-STAGE_FACTS: Final = frozenset(
-    ("status", "succeeded", "answer", "iteration", "error", "count", "failed", "errors", "satisfied", "timed_out")
-)
-"""What the state has under `stage.<id>`."""
-
 
 def verify(graph: Graph, known: Known | None = None) -> list[Finding]:
-    """All findings, errors first."""
-    found = structure(graph)
-    if not found:
-        found = [*_ways(graph), *_loops(graph), *_keys(graph), *(_names(graph, known) if known is not None else ())]
-        for stage, path in _stages(graph):
-            if isinstance(stage, SubWorkflow) and stage.graph is not None:
-                found += [_inside(stage.id, path, finding) for finding in verify(stage.graph, known)]
-    return sorted(found, key=lambda finding: finding.level)
+    """All findings, errors first. A graph that is not sound is not looked at any further."""
+    return sorted(structure(graph) or _meaning(graph, known), key=lambda finding: finding.level)
+
+
+def _meaning(graph: Graph, known: Known | None) -> Iterator[Finding]:
+    flow = Flow(graph)
+    yield from _ways(flow)
+    yield from _loops(flow)
+    yield from _keys(flow)
+    for stage, path in _stages(graph):
+        for step, place in _steps(stage, path):
+            if known is not None:
+                yield from _named(step, stage.id, place, known)
+            if isinstance(step, SubWorkflow) and step.graph is not None:
+                for finding in _meaning(step.graph, known):
+                    yield _inside(stage.id, place, finding)
 
 
 def _inside(stage: str, path: Place, finding: Finding) -> Finding:
@@ -62,20 +64,27 @@ def _warning(code: str, message: str, stage: str | None, path: Place) -> Finding
     return Finding(level="warning", code=code, message=message, stage=stage, path=path)
 
 
+def _steps(stage: AnyStage, path: Place) -> Iterator[tuple[AnyStage, Place]]:
+    """A stage and what it has as its body, with their places."""
+    step: AnyStage | None = stage
+    while step is not None:
+        yield step, path
+        step, path = body_of(step), (*path, "body")
+
+
 # --- ways ------------------------------------------------------------------------------------------------------------
 
 
-def _ways(graph: Graph) -> Iterator[Finding]:
-    seen = reachable(graph, [start_of(graph)])
-    ends = {stage.id for stage in graph.stages if isinstance(stage, End) or ends_here(graph, stage)}
-    for stage, path in _stages(graph):
+def _ways(flow: Flow) -> Iterator[Finding]:
+    seen, ending = flow.reachable(), flow.ending()
+    for stage, path in _stages(flow.graph):
         if stage.id not in seen:
             yield _warning("unreachable", "no way leads to it from the start", stage.id, path)
             continue
-        edges = edges_from(graph, stage.id)
-        if not edges and stage.id not in ends:
+        edges = flow.edges_from(stage.id)
+        if not edges and not flow.is_end(stage):
             yield _error("no_end", "no edge leads on from it, and it is no end; add an edge or an end", stage.id, path)
-        elif not reachable(graph, [stage.id]) & ends:
+        elif stage.id not in ending:
             yield _error("no_end", "no way leads from it to an end", stage.id, path)
         always = next((number for number, edge in enumerate(edges) if not edge.conditions and not edge.default), None)
         if edges and always is None and not edges[-1].default:
@@ -87,13 +96,13 @@ def _ways(graph: Graph) -> Iterator[Finding]:
             yield _warning("never_taken", f"the edge to {first!r} always fits: never taken: {later}", stage.id, path)
 
 
-def _loops(graph: Graph) -> Iterator[Finding]:
-    if graph.max_iterations is None:
-        for group in cycles(graph):
+def _loops(flow: Flow) -> Iterator[Finding]:
+    if flow.graph.max_iterations is None:
+        for group in flow.cycles():
             way = " → ".join([*group, group[0]])
             yield _warning("no_bound", f"the loop {way} has no bound: max_iterations is null", group[0],
                            ("max_iterations",))  # fmt: skip
-    for stage, path in _stages(graph):
+    for stage, path in _stages(flow.graph):
         if isinstance(stage, LoopUntil) and stage.max_iterations is None:
             if not stage.until:
                 yield _error("no_bound", "it has neither `until` nor max_iterations, so it never ends", stage.id, path)
@@ -104,105 +113,51 @@ def _loops(graph: Graph) -> Iterator[Finding]:
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def _keys(graph: Graph) -> Iterator[Finding]:
-    written = {*graph.variables, *(key for stage in graph.stages for key in written_by(stage))}
-    can_undo = any(isinstance(step, Effect) and step.compensation for stage in graph.stages for step in _steps(stage))
+def _keys(flow: Flow) -> Iterator[Finding]:
+    graph, keys = flow.graph, Keys(flow.graph)
+    steps = (step for stage, path in _stages(graph) for step, _ in _steps(stage, path))
+    can_undo = any(isinstance(step, Effect) and step.compensation for step in steps)
     for stage, path in _stages(graph):
-        yield from _read_by(graph, stage, stage.id, path, written, inside=False)
+        inside = False
+        for step, place in _steps(stage, path):
+            yield from _read_by(keys, step, stage.id, place, inside=inside)
+            inside = inside or isinstance(step, ForEach)
         if stage.on_failure == "compensate" and not can_undo:
             yield _warning(
                 "nothing_to_undo", "no effect has a compensation, so there is nothing to undo", stage.id, path
             )
-    for number, edge in enumerate(edges_of(graph)):
-        yield from _asked(graph, edge.conditions, edge.source, ("edges", number, "conditions"), written)
+    for number, edge in enumerate(flow.edges):
+        yield from _asked(keys, edge.conditions, edge.source, ("edges", number, "conditions"))
 
 
-def _steps(stage: AnyStage) -> Iterator[AnyStage]:
-    yield stage
-    body = body_of(stage)
-    if body is not None:
-        yield from _steps(body)
-
-
-def _read_by(
-    graph: Graph, stage: AnyStage, name: str, path: Place, written: set[str], *, inside: bool
-) -> Iterator[Finding]:
-    for field, value in texts_of(stage):
-        for key in paths_in(value):
-            problem = _unknown(graph, key, written, inside=inside)
-            if problem:
-                yield _error("unwritten_key", problem, name, (*path, field))
-    if isinstance(stage, ForEach):
-        problem = _unknown(graph, stage.items_from, written, inside=inside)
+def _read_by(keys: Keys, step: AnyStage, name: str, path: Place, *, inside: bool) -> Iterator[Finding]:
+    read = [(field, key) for field, value in texts_of(step) for key in paths_in(value)]
+    if isinstance(step, ForEach):
+        read.append(("items_from", step.items_from))
+    for field, key in read:
+        problem = keys.unknown(key, inside=inside)
         if problem:
-            yield _error("unwritten_key", problem, name, (*path, "items_from"))
-    if isinstance(stage, LoopUntil):
-        yield from _asked(graph, stage.until, name, (*path, "until"), written)
-    body = body_of(stage)
-    if body is not None:
-        inside = inside or isinstance(stage, ForEach)
-        yield from _read_by(graph, body, name, (*path, "body"), written, inside=inside)
+            yield _error("unwritten_key", problem, name, (*path, field))
+    if isinstance(step, LoopUntil):
+        yield from _asked(keys, step.until, name, (*path, "until"))
 
 
-def _asked(
-    graph: Graph, conditions: tuple[Condition, ...], name: str, path: Place, written: set[str]
-) -> Iterator[Finding]:
+def _asked(keys: Keys, conditions: tuple[Condition, ...], name: str, path: Place) -> Iterator[Finding]:
     for condition in each(conditions):
-        problem = _unknown(graph, condition.key, written, inside=False)
+        problem = keys.unknown(condition.key, inside=False)
         if problem:
             yield _warning("unwritten_key", f"{problem}; the condition can never see it", name, path)
-        sizes, value = condition.operator in ("gt", "lt", "gte", "lte"), condition.value
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if sizes and not is_number and not list(paths_in(value)):
-            why = f"{condition.operator} compares numbers, and {value!r} is none, so it never holds"
+        named = list(paths_in(condition.value))
+        for key in named:
+            problem = keys.unknown(key, inside=False)
+            if problem:
+                yield _error("unwritten_key", f"{problem}; the condition cannot be asked", name, path)
+        if condition.operator in ("gt", "lt", "gte", "lte") and not named and not is_number(condition.value):
+            why = f"{condition.operator} compares numbers, and {condition.value!r} is none, so it never holds"
             yield _warning("not_a_number", why, name, path)
 
 
-def _unknown(graph: Graph, key: str, written: set[str], *, inside: bool) -> str:
-    """Why nothing can be at the path; empty if something can."""
-    root, _, rest = key.partition(".")
-    if root in ("state", "goal", "graph", "compensation") or (inside and root in ("item", "index")):
-        return ""
-    if root == "input":
-        return _unknown_input(graph, key, rest)
-    if root == "stage":
-        return _unknown_fact(graph, key, rest)
-    if any(key == one or key.startswith(f"{one}.") or one.startswith(f"{key}.") for one in written):
-        return ""
-    return f"nobody writes {key!r}"
-
-
-def _unknown_input(graph: Graph, key: str, rest: str) -> str:
-    if graph.input is None or not rest:
-        return ""
-    schema = schema_of_fields(graph.input)
-    fields = schema.get("properties", {})
-    if rest.split(".")[0] in fields or schema.get("additionalProperties") is not False:
-        return ""
-    return f"{key!r} is not among the fields of the input ({', '.join(fields) or 'none'})"
-
-
-def _unknown_fact(graph: Graph, key: str, rest: str) -> str:
-    for stage in graph.stages:
-        if rest == stage.id:
-            return ""
-        if rest.startswith(f"{stage.id}."):
-            fact = rest.removeprefix(f"{stage.id}.").split(".")[0]
-            return (
-                ""
-                if fact in STAGE_FACTS
-                else f"{key!r}: a stage has no {fact!r}, only {', '.join(sorted(STAGE_FACTS))}"
-            )
-    return f"{key!r} is of a stage that is not there"
-
-
 # --- names -----------------------------------------------------------------------------------------------------------
-
-
-def _names(graph: Graph, known: Known) -> Iterator[Finding]:
-    for stage, path in _stages(graph):
-        for step in _steps(stage):
-            yield from _named(step, stage.id, path, known)
 
 
 def _named(step: AnyStage, stage: str, path: Place, known: Known) -> Iterator[Finding]:

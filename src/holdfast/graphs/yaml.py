@@ -10,6 +10,7 @@ import re
 from typing import Any, Final
 
 from holdfast.errors import InvalidInput
+from holdfast.graphs.depth import DEPTH_MAX
 from holdfast.graphs.findings import Place
 
 _INT: Final = re.compile(r"[-+]?[0-9]+\Z")
@@ -19,7 +20,6 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-DEPTH_MAX: Final = 100
 
 
 class _Reader:
@@ -29,8 +29,6 @@ class _Reader:
 
     def value(self, node: Any, path: Place) -> Any:
         self.lines[path] = node.start_mark.line + 1
-        if len(path) > DEPTH_MAX:
-            raise self.wrong(node, f"it is nested deeper than {DEPTH_MAX}")
         if node.id == "scalar":
             return self._scalar(node)
         if node.id == "sequence":
@@ -83,10 +81,14 @@ def read_yaml(text: str, name: str) -> tuple[Any, dict[Place, int]]:
 
 
 def _refuse(yaml: Any, text: str, name: str) -> None:
-    """Aliases and tags are refused before anything is made of them."""
+    """Aliases, tags and what is too deep are refused before anything is made of them."""
+    depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             raise InvalidInput(f"{name} line {line}: aliases (*name) are not used here; write it out")
         if getattr(event, "tag", None) not in (None, "!"):
             raise InvalidInput(f"{name} line {line}: tags ({event.tag}) are not used here")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH_MAX:
+            raise InvalidInput(f"{name} line {line}: it is nested deeper than {DEPTH_MAX}")
