@@ -6,31 +6,37 @@ import contextlib
 
 import pytest
 
+from holdfast import InvalidGraph
 from tests.graphs.conftest import GraphStage
 
 END = {"id": "end", "type": "end", "result": "end"}
 ASK = {"id": "ask", "type": "ask", "prompt": "Go?", "fields": {"ok": "bool"}, "output_key": "go"}
 
 
-def test_input_cannot_move_the_run_to_another_stage(stage: GraphStage) -> None:
-    stage.graph(
-        [
-            {"id": "note", "type": "set", "values": {"{{ input.field }}": "{{ input.value }}"}},
-            ASK,
-            {**END, "result": "paid"},
-        ],
-        [("note", "ask"), ("ask", "end", ("go.ok", "eq", True)), ("ask", "ask", None)],
-    )
-    handle = stage.go(field="graph.at", value="end")
-    assert handle.status() in ("waiting", "failed"), handle.result()
+def test_input_cannot_say_where_a_value_goes_so_it_cannot_move_the_run_to_another_stage(stage: GraphStage) -> None:
+    with pytest.raises(InvalidGraph, match="cannot be a template"):
+        stage.graph([{"id": "note", "type": "set", "values": {"{{ input.field }}": "{{ input.value }}"}}, ASK, END])
 
 
-@pytest.mark.parametrize("field", ["graph", "stage", "a..b"])
-def test_a_key_from_input_that_is_none_fails_the_stage(stage: GraphStage, field: str) -> None:
-    stage.graph([{"id": "note", "type": "set", "values": {"{{ input.field }}": 1}, "on_failure": "skip"}, ASK, END])
-    handle = stage.go(field=field)
-    found = [e.data["error"] for e in stage.onlooker.journal(stage.run_id) if e.kind == "failed"]
-    assert handle.status() == "waiting", found[0]["type"] + ": " + found[0]["message"]
+def test_what_cannot_be_put_into_the_state_fails_the_stage_and_changes_nothing(stage: GraphStage) -> None:
+    into_text = {"id": "note", "type": "set", "values": {"other": 1, "text.inside": 2}, "on_failure": "skip"}
+    stage.graph([into_text, ASK, END], variables={"text": "a text"})
+    assert stage.go().status() == "waiting"
+    assert stage.state["stage"]["note"]["status"] == "skipped"
+    assert (stage.state["text"], "other" in stage.state) == ("a text", False)
+
+
+def test_a_key_of_an_effect_may_be_made_of_anything_that_has_a_text(stage: GraphStage) -> None:
+    stage.function(name_of)
+    effect = {"type": "effect", "function": "name_of", "key": "{{ input.key }}"}
+    stage.graph([{**effect, "id": "one"}, {"id": "two", "type": "wait", "event": "x"}, END])
+    stage.go(key={"b", "a"})
+    (line,) = stage.onlooker.effects(stage.run_id)
+    assert line.key.startswith('("a", "b") ')
+
+
+def name_of() -> str:
+    return "done"
 
 
 def test_a_fork_does_not_pass_a_breakpoint_nobody_resumed(stage: GraphStage) -> None:

@@ -42,16 +42,17 @@ def test_a_call_gets_what_the_state_has_and_its_result_is_in_the_state(everywher
 
 def test_what_a_function_changes_in_its_arguments_does_not_change_the_state(stage: GraphStage) -> None:
     @stage.function
-    def spoil(state: dict[str, Any], items: list[Any]) -> list[Any]:
+    def spoil(state: dict[str, Any], items: list[Any]) -> dict[str, Any]:
         state["input"]["x"] = "spoiled"
         items.append("spoiled")
-        return items
+        return {"items": items}
 
     call = {"type": "call", "function": "spoil", "with": {"state": "{{ state }}", "items": "{{ input.items }}"}}
-    stage.graph([{**call, "id": "one", "output_key": "out"}, {"id": "set", "type": "set", "values": {"out.0": 7}}, END])
+    stage.graph([{**call, "id": "one", "output_key": "out"}, {"id": "set", "type": "set", "values": {"out.x": 7}}, END])
     result = stage.go(items=[1]).result()
     assert result["input"] == {"items": [1]}
-    assert result["stage"]["one"]["answer"] == [1, "spoiled"], "what is set later does not change the record"
+    assert result["out"] == {"items": [1, "spoiled"], "x": 7}
+    assert result["stage"]["one"]["answer"] == {"items": [1, "spoiled"]}, "what is set later does not change the record"
 
 
 def test_typed_results_are_plain_in_the_state_whether_live_or_resumed(stage: GraphStage) -> None:

@@ -33,12 +33,15 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if type(self.attempts) is not int or not 1 <= self.attempts <= _ATTEMPTS_MAX:
             raise InvalidInput(f"Retry(attempts={self.attempts!r}): it is tried once or more")
-        if self.first_s < 0 or self.longest_s < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+        if not (self.first_s >= 0 and self.longest_s >= 0 and self.factor >= 1 and 0 <= self.jitter <= 1):
             raise InvalidInput("Retry: waits are not negative, factor is 1 or more, jitter 0 to 1")
 
     def wait_us(self, failed: int, chance: bytes) -> int:
         """How long to wait after `failed` tries."""
-        wait_s = min(self.longest_s, self.first_s * self.factor ** min(failed - 1, 200))
+        try:
+            wait_s = min(self.longest_s, self.first_s * self.factor ** min(failed - 1, 200))
+        except OverflowError:
+            wait_s = self.longest_s
         spread = int.from_bytes(chance, "big") / (1 << (8 * len(chance))) * 2 - 1
         return int(wait_s * (1 + self.jitter * spread) * 1_000_000)
 

@@ -86,8 +86,8 @@ class Stage(Part, frozen=True, kw_only=True, tag_field="type"):
     """What every stage has. Inside another stage, as its `body`, it has no id and no breakpoint.
 
     `on_failure`: the run fails (`abort`), goes on along its edges (`skip`), tries again and then fails (`retry`), or
-    undoes all effects it has done itself, not those of runs inside it, and then fails (`compensate`). `breakpoint`: the run is paused before the stage until
-    somebody resumes it; a text is the reason shown.
+    undoes all effects it has done itself, not those of runs inside it, and then fails (`compensate`). `breakpoint`: the
+    run is paused before the stage until somebody resumes it; a text is the reason shown.
     """
 
     id: str = ""

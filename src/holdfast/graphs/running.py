@@ -29,7 +29,7 @@ from holdfast.graphs.changes import changes
 from holdfast.graphs.conditions import all_hold
 from holdfast.graphs.definition import AnyStage, End, Graph, LoopUntil
 from holdfast.graphs.findings import Known
-from holdfast.graphs.flow import chosen, edges_from, ends_here, stage_of, start_of
+from holdfast.graphs.flow import Flow, start_of
 from holdfast.graphs.paths import find, put
 from holdfast.graphs.stages import Done, Stager
 from holdfast.graphs.templates import Lookup, render, render_text
@@ -130,6 +130,7 @@ class _Walk:
         self.exe = run._exe
         self.graph = graph
         self.known = known
+        self.flow = Flow(graph)
         self.stager = Stager(graph, known, name)
 
     def to_the_end(self) -> Any:
@@ -143,14 +144,14 @@ class _Walk:
             if self._begins(stage, book):
                 self._begin(stage, book)
             if self._does(stage):
-                if ends_here(self.graph, stage):
+                if self.flow.ends_here(stage):
                     return visible(state)
                 book["at"] = self._next(stage)
             self.exe.next_node = book["at"]
         raise AssertionError("the loop of a run has no end of its own")
 
     def _stage(self, stage_id: str) -> AnyStage:
-        stage = stage_of(self.graph, stage_id)
+        stage = self.flow.stage(stage_id)
         if stage is None:
             raise refused(self.exe, RunError(
                 f"run {self.exe.run_id!r} stands at stage {stage_id!r}, which its definition does not have"
@@ -242,11 +243,11 @@ class _Walk:
     def _next(self, stage: AnyStage) -> str:
         """The stage that comes next. If none can be found the run fails: there is nothing to skip to."""
         try:
-            edge = chosen(self.graph, stage.id, looked_up(self.exe.state))
+            edge = self.flow.chosen(stage.id, looked_up(self.exe.state))
         except InvalidInput as error:
             self._fail(stage, failure_of(error), error)
         if edge is None:
-            count = len(edges_from(self.graph, stage.id))
+            count = len(self.flow.edges_from(stage.id))
             message = f"none of its {count} edges fits the state; give one of them `default: true`"
             self._fail(stage, {"type": "NoEdge", "message": message}, None)
         return edge.target

@@ -5,6 +5,7 @@ arguments can have any name.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -15,6 +16,7 @@ from holdfast.engine import asking, children, effects, parallel, steps, waiting
 from holdfast.engine.definitions import refused
 from holdfast.engine.failures import failure_of
 from holdfast.engine.retry import Retry
+from holdfast.engine.scope import check_key
 from holdfast.errors import GateExpired, InvalidInput, RunError, StepFailed
 from holdfast.graphs.definition import (
     AnyStage,
@@ -99,7 +101,7 @@ class Stager:
 
     def _effect(self, run: Any, step: Effect, name: str, lookup: Lookup) -> Any:
         exe = run._exe
-        key = None if step.key is None else render_text(step.key, lookup)
+        key = None if step.key is None else _as_key(render_text(step.key, lookup))
         spec = self._spec(run, step, name, lookup, key)
         check = None if step.check is None else self._function(run, step.check)
         if step.compensation is not None and step.compensation not in self.known.undos:
@@ -176,6 +178,17 @@ class Stager:
                 raise
             failure = error.failure if isinstance(error, StepFailed) else failure_of(error)
             return Done(None, {"error": {key: failure[key] for key in ("type", "message")}})
+
+
+def _as_key(text: str) -> str:
+    """An effect's key. One that could be taken for a name made by the engine is told apart by a digest of it."""
+    try:
+        return check_key("key", text)
+    except InvalidInput:
+        if "[" not in text and not text[-1:].isdigit():  # empty, too long or with control characters
+            raise
+    digest = hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
+    return f"{text.replace('[', '(').replace(']', ')')} {digest}"
 
 
 def _with_item(outer: Lookup, item: Any, index: int) -> Lookup:
