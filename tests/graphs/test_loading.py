@@ -374,3 +374,8 @@ def test_the_schema_accepts_what_is_accepted_and_refuses_typos() -> None:
     }  # fmt: skip
     assert "id" not in schema["$defs"]["CallBody"]["properties"]
     assert json.loads(json.dumps(schema)) == schema
+
+
+def test_the_schema_in_the_documents_is_the_one_of_today() -> None:
+    path = Path(__file__).parents[2] / "docs" / "graph.schema.json"
+    assert json.loads(path.read_text("utf-8")) == Graph.json_schema(), "`holdfast graph schema` prints it"

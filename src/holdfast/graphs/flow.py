@@ -1,7 +1,6 @@
 """The flow: which stage can come after which. Pure.
 
-`Flow` is an index of one graph, for whoever asks more than once; making it looks at each stage and each edge once. The
-functions below it are for a single question.
+`Flow` is an index of one graph; making it looks at each stage and each edge once.
 """
 
 from __future__ import annotations
@@ -31,32 +30,8 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
     return tuple(Edge(source=one.id, target=two.id) for one, two in pairs if not isinstance(one, End))
 
 
-def ends_here(graph: Graph, stage: AnyStage) -> bool:
-    """Whether the run is over after this stage: it is the last one of a graph without declared edges."""
-    return graph.edges is None and stage is graph.stages[-1]
-
-
-def edges_from(graph: Graph, stage_id: str) -> list[Edge]:
-    """The edges from a stage in the order in which they are looked at, the default edge last."""
-    if graph.edges is not None:
-        return _in_order([edge for edge in graph.edges if edge.source == stage_id])
-    for one, two in zip(graph.stages, graph.stages[1:], strict=False):
-        if one.id == stage_id:
-            return [] if isinstance(one, End) else [Edge(source=one.id, target=two.id)]
-    return []
-
-
-def chosen(graph: Graph, stage_id: str, lookup: Lookup) -> Edge | None:
-    """The edge that is taken: the first that fits."""
-    return _first(edges_from(graph, stage_id), lookup)
-
-
 def _in_order(edges: list[Edge]) -> list[Edge]:
     return sorted(edges, key=lambda edge: (edge.default, -edge.priority))
-
-
-def _first(edges: list[Edge], lookup: Lookup) -> Edge | None:
-    return next((edge for edge in edges if all_hold(edge.conditions, lookup)), None)
 
 
 class Flow:
@@ -84,11 +59,11 @@ class Flow:
 
     def chosen(self, stage_id: str, lookup: Lookup) -> Edge | None:
         """The edge that is taken: the first that fits."""
-        return _first(self.edges_from(stage_id), lookup)
+        return next((edge for edge in self.edges_from(stage_id) if all_hold(edge.conditions, lookup)), None)
 
     def ends_here(self, stage: AnyStage) -> bool:
-        """Whether the run is over after this stage."""
-        return ends_here(self.graph, stage)
+        """Whether the run is over after this stage: it is the last one of a graph without declared edges."""
+        return self.graph.edges is None and stage is self.graph.stages[-1]
 
     def reachable(self) -> set[str]:
         """The stages a run can come to."""

@@ -18,7 +18,7 @@ from holdfast.graphs.definition import (
     SubWorkflow,
 )
 from holdfast.graphs.findings import refuse_errors
-from holdfast.graphs.flow import edges_of, ends_here, start_of
+from holdfast.graphs.flow import Flow
 from holdfast.graphs.structure import structure
 
 _SHAPES: Final[dict[type, tuple[str, str]]] = {
@@ -31,16 +31,17 @@ _SIGNS: Final = {"eq": "=", "neq": "≠", "gt": ">", "lt": "<", "gte": "≥", "l
 def mermaid(graph: Graph, current: str | None = None) -> str:
     """The flowchart; the current stage, if it is one of the graph's, is marked. InvalidGraph if it is not sound."""
     refuse_errors(graph.id, structure(graph))
+    flow = Flow(graph)
     names = {stage.id: f"s{number}" for number, stage in enumerate(graph.stages)}
-    lines = ["flowchart TD", f"    begin(( )) --> {names[start_of(graph)]}"]
+    lines = ["flowchart TD", f"    begin(( )) --> {names[flow.start]}"]
     for stage in graph.stages:
         left, right = _SHAPES.get(type(stage), ("(", ")"))
         lines.append(f'    {names[stage.id]}{left}"{_quoted(_title(stage))}"{right}')
-    for edge in edges_of(graph):
+    for edge in flow.edges:
         label = _quoted(_said(edge))
         arrow = f'-- "{label}" -->' if label else "-->"
         lines.append(f"    {names[edge.source]} {arrow} {names[edge.target]}")
-    lines += [f"    {names[stage.id]} --> done(( ))" for stage in graph.stages[-1:] if ends_here(graph, stage)
+    lines += [f"    {names[stage.id]} --> done(( ))" for stage in graph.stages[-1:] if flow.ends_here(stage)
               and not isinstance(stage, End)]  # fmt: skip
     if current in names:
         lines += ["    classDef current fill:#fde68a,stroke:#b45309,stroke-width:3px,color:#1c1917",

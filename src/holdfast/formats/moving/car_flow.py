@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.formats.moving.car import WORKFLOW
 from holdfast.formats.moving.car_graph import END, graph_of
 from holdfast.formats.moving.gates import schema_of_fields
-from holdfast.graphs.flow import chosen
+from holdfast.graphs.flow import Flow
 from holdfast.graphs.paths import put
 from holdfast.graphs.running import first_state, looked_up, walk
 from holdfast.graphs.verifying import verify
@@ -21,7 +21,7 @@ def register(app: App) -> None:
         graph = graph_of(paused["workflow"])
         answer = run.ask(paused["prompt"], schema_of_fields(paused.get("fields") or []))
         state = first_state(graph, *_origin(paused, answer))
-        edge = chosen(graph, paused["paused_stage_id"], looked_up(state))
+        edge = Flow(graph).chosen(paused["paused_stage_id"], looked_up(state))
         state["graph"]["at"] = edge.target if edge is not None else END
         run.state.update(state)
         return walk(run, graph, app.registry, WORKFLOW)
