@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,20 @@ def test_what_acts_on_a_run(paid: holdfast.App, tmp_path: Path) -> None:
     agree("rollback", given(tmp_path, "rollback", "order-17", "--to", "ask#1", "--yes", "--app", MAKE))
     agree("check", given(tmp_path, "check", "--all", "--app", MAKE))
     agree("pause, cancel, send", given(tmp_path, "cancel", "order-17", "--app", MAKE))
+
+
+def test_what_is_about_declared_workflows(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(PAGE.parents[1] / "examples" / "refund", tmp_path / "refund"))
+    agree("run", given(folder, "run", "flow.yaml", "-i", "order=A-17", "--run-id", "order-17"))
+    agree("run", given(folder, "run", "flow.yaml", "-i", "order=A-18", "--leave"))
+    agree("graph draw", given(folder, "graph", "draw", "order-17"))
+    agree("graph draw", given(folder, "graph", "draw", "flow.yaml"))
+    agree("graph dry-run", given(folder, "graph", "dry-run", "flow.yaml", "-i", "order=A-17"))
+    flow = folder / "flow.yaml"
+    flow.write_text(flow.read_text().replace("free_up_to: 50", "free_up_to: 60"))
+    agree("graph migrate", given(folder, "graph", "migrate", "order-17", "flow.yaml"))
+    flow.write_text(flow.read_text().replace("function: pay", "function: pai"))
+    agree("graph verify", given(folder, "graph", "verify", "flow.yaml"))
 
 
 def test_what_keeps_and_moves_runs(tmp_path: Path) -> None:

@@ -47,6 +47,10 @@ class Following:
             elif not self._waited(status):
                 return self._left(exits.OK, status, [])
 
+    def left(self) -> int:
+        """Say where the run stands, and leave it; gives the exit code."""
+        return self._left(exits.OK, self.handle.status(), self._gates())
+
     # --- going on ----------------------------------------------------------------------------------------------------
 
     def _gates(self) -> list[GateInfo]:
@@ -166,8 +170,3 @@ class Following:
         due_s = self._due_s()
         when = f"goes on in {duration(max(0.0, due_s))}" if due_s is not None else "waits for an event"
         return f"{when}; then: holdfast resume {self.run_id}"
-
-
-def follow(session: Session, run_id: str, *, by: str | None, wait_s: float) -> int:
-    """Follow a run until it rests; gives the exit code."""
-    return Following(session, run_id, by=by, wait_s=wait_s).to_its_rest()

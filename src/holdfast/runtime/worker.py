@@ -32,6 +32,7 @@ _REAP_S: Final = 1.0
 _TROUBLE_S: Final = 0.5
 _LOOKED_AT: Final = 200
 """How many ready runs are looked at for declared workflows."""
+_STRANGE_MAX: Final = 10_000
 
 
 class Worker:
@@ -207,6 +208,8 @@ class Worker:
             raise
         except HoldfastError as error:
             _log.warning("run %r cannot be looked at: %s", run_id, error)
+        if len(self._strange) >= _STRANGE_MAX:
+            self._strange.clear()
         self._strange.add(run_id)
         return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.flows import graph_named, input_of, is_file, pairs_of
-from holdfast.cli.following import follow
+from holdfast.cli.following import Following
 from holdfast.cli.session import Session
 from holdfast.errors import DefinitionChanged, InvalidGraph, RunNotFound
 from holdfast.runtime.outside import somebody
@@ -65,12 +65,8 @@ def command(
             error.problems.append("name the app that registers them with --app module:name")
         raise
     session.how_to_go_on = f"The run goes on from where it stands: holdfast resume {handle.run_id}"
-    if leave:
-        from holdfast.cli.acting import tell
-
-        tell(session, handle.run_id)
-        return 0
-    return follow(session, handle.run_id, by=who, wait_s=wait_s)
+    following = Following(session, handle.run_id, by=who, wait_s=wait_s)
+    return following.left() if leave else following.to_its_rest()
 
 
 def _same_definition(app: App, run_id: str, graph: Graph, *, migrate: bool, by: str) -> None:
