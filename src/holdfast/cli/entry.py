@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 USAGE: Final = 2
+INTERRUPTED: Final = 130
 COMPLETE: Final = "_HOLDFAST_COMPLETE"
 """Set by the completion scripts: the command is to say what could come next."""
 
@@ -26,6 +27,14 @@ _FLAGS: Final = ("--json", "--color", "--no-color")
 
 def main(arguments: list[str] | None = None) -> int:
     """Do what the arguments say; gives the exit code."""
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # before a verb could hear of it
+        sys.stderr.write("\nholdfast: stopped.\n")
+        return INTERRUPTED
+
+
+def _main(arguments: list[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if os.environ.get(COMPLETE):
         return _late("completing", [])
@@ -33,15 +42,22 @@ def main(arguments: list[str] | None = None) -> int:
     if before and not rest:
         return _refuse("these options need a verb; `holdfast --help` lists the verbs", "--json" in before)
     if not rest or rest[0] in ("--help", "-h"):
-        sys.stdout.write(help_text())
-        return 0
+        return _print(help_text())
     if rest[0] in ("--version", "-V"):
-        sys.stdout.write(f"holdfast {__version__}\n")
-        return 0
+        return _print(f"holdfast {__version__}\n")
     verb, *behind = rest
     if verb not in HELPS:
         return _refuse(_unknown(verb), "--json" in given)
     return _late(verb, [*before, *behind])
+
+
+def _print(text: str) -> int:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _late(verb: str, arguments: list[str]) -> int:

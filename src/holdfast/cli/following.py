@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import exits
 from holdfast.cli.acting import usage_of
 from holdfast.cli.asking import ask_gate
-from holdfast.cli.narrating import narrated
+from holdfast.cli.narrating import Narrator
 from holdfast.cli.output import duration, one_line, plain
-from holdfast.errors import AlreadyAnswered, GateClosed, NotFinished, RunCancelled, RunFailed
-from holdfast.model.status import AT_WORK, PAUSED, TERMINAL, WAITING
+from holdfast.errors import (
+    AlreadyAnswered,
+    GateClosed,
+    HoldfastError,
+    NotFinished,
+    RunCancelled,
+    RunClaimed,
+    RunEnded,
+    RunFailed,
+)
+from holdfast.model.status import AT_WORK, PAUSED, READY, TERMINAL, WAITING
 
 if TYPE_CHECKING:
     from holdfast.cli.session import Session
     from holdfast.model.gates import GateInfo
 
 _SLICE_S: Final = 0.5
+_LOOK_S: Final = 0.2
 
 
 class Following:
@@ -30,15 +43,20 @@ class Following:
         self.run_id = run_id
         self.by = by
         self.wait_s = wait_s
-        self._told = 0
+        position = self.handle.info().position
+        self._told = position if position > 1 else 0  # what it did before this command took it up is not told again
+        self._narrator = Narrator()
 
     def to_its_rest(self) -> int:
         """Follow the run; gives the exit code."""
         while True:
-            self._tell_progress()
             status = self.handle.status()
             if status in TERMINAL:
                 return self._ended()
+            if status in (READY, *AT_WORK):
+                if not self._moved():
+                    return self._left(exits.OK, self.handle.status(), self._gates())
+                continue
             gates = self._gates()
             if gates and self.session.out.can_ask:
                 self._ask(gates[0])
@@ -46,6 +64,39 @@ class Following:
                 return self._left(exits.WAITING, status, gates)
             elif not self._waited(status):
                 return self._left(exits.OK, status, [])
+
+    def _moved(self) -> bool:
+        """Move the run on here, or wait for who is at it. Whether to look again."""
+        try:
+            self._watched(lambda: self.app.resume(self.run_id))
+        except RunEnded:
+            return True
+        except RunClaimed:
+            until = time.monotonic() + self.wait_s
+            while self.handle.status() in AT_WORK and time.monotonic() < until:
+                time.sleep(_LOOK_S)
+                self._tell_progress()
+            return self.handle.status() not in AT_WORK
+        return True
+
+    def _watched(self, work: Callable[[], Any]) -> None:
+        """Do something that moves the run on, and tell meanwhile what it does."""
+        over = threading.Event()
+
+        def watch() -> None:
+            with contextlib.suppress(HoldfastError):  # what is wrong with the store is told by who does the work
+                while not over.wait(_LOOK_S):
+                    self._tell_progress()
+
+        watcher = threading.Thread(target=watch, name="holdfast-watch", daemon=True)
+        watcher.start()
+        try:
+            work()
+        finally:
+            over.set()
+            watcher.join()
+        self._tell_progress()
+        self._say_lines(self._narrator.rest())
 
     def left(self) -> int:
         """Say where the run stands, and leave it; gives the exit code."""
@@ -60,7 +111,7 @@ class Following:
     def _ask(self, gate: GateInfo) -> None:
         answer = ask_gate(self.session, gate)
         try:
-            self.app.answer(gate.run_id, answer, by=self.by, gate=gate.gate)
+            self._watched(lambda: self.app.answer(gate.run_id, answer, by=self.by, gate=gate.gate))
         except (AlreadyAnswered, GateClosed) as late:
             self.session.out.note(f"  {late}")
 
@@ -71,7 +122,7 @@ class Following:
             run_id, why = stopped[0]
             self.session.how_to_go_on = f"The run is paused: holdfast resume {run_id}"
             if self.session.out.confirm(f"Paused: {why}. Go on?", yes=False):
-                self.app.resume(run_id)
+                self._watched(lambda: self.app.resume(run_id))
                 return True
             return False
         due_s = self._due_s() if status == WAITING else None
@@ -79,7 +130,8 @@ class Following:
             return False
         self.session.how_to_go_on = f"The run waits: holdfast resume {self.run_id}"
         with contextlib.suppress(NotFinished, RunFailed, RunCancelled):
-            self.handle.result(min(_SLICE_S, max(0.01, due_s)))
+            self._watched(lambda: self.handle.result(min(_SLICE_S, max(0.01, due_s))))
+        self._tell_progress()
         return True
 
     def _due_s(self) -> float | None:
@@ -109,9 +161,14 @@ class Following:
         entries = self.app.store.journal(self.run_id, after=self._told)
         if entries:
             self._told = entries[-1].position
-        if not self.session.json:
-            for line in narrated(entries):
-                self.session.say(self.session.out.styled(line, fg="red") if line.startswith("  ✗") else line)
+            self._say_lines(self._narrator.lines(entries))
+
+    def _say_lines(self, lines: Iterable[str]) -> None:
+        if self.session.json:
+            return
+        for line in lines:
+            self.session.say(self.session.out.styled(line, fg="red") if line.startswith("  ✗") else line)
+        self.session.out.stream.flush()
 
     def _facts(self, status: str, gates: list[GateInfo], **more: Any) -> dict[str, Any]:
         info = self.handle.info()

@@ -15,40 +15,43 @@ _BRANCH: Final = re.compile(r"(^|/)(gather|map)#\d+\[")
 _ENDED: Final = ("step", "outcome", "answered", "received", "child_ended")
 
 
-def narrated(entries: Iterable[Entry]) -> Iterator[str]:
-    """A line for each call that has ended. What was done side by side is one line, with what failed of it below."""
-    done: dict[str, list[int]] = {}
-    failed: list[str] = []
-    for entry in entries:
-        data = entry.data
-        if _BRANCH.search(data.get("in", "")):
-            _count(done, failed, entry)
-            continue
-        if done and "call" not in data:
-            yield from _together(done, failed)
-        line = _line(entry)
-        if line:
-            yield line
-    yield from _together(done, failed)
+class Narrator:
+    """Lines for entries as they come: one for each call that has ended.
 
+    What was done side by side is one line when it is over, with what failed of it below.
+    """
 
-def _count(done: dict[str, list[int]], failed: list[str], entry: Entry) -> None:
-    """Take note of what a branch did."""
-    if entry.kind not in _ENDED:
-        return
-    name = _name(entry.data)
-    counts = done.setdefault(name, [0, 0])
-    counts["error" in entry.data] += 1
-    if "error" in entry.data:
-        failed.append(f"  ✗ {name}: {_error(entry.data)}")
+    def __init__(self) -> None:
+        self._done: dict[str, list[int]] = {}
+        self._failed: list[str] = []
 
+    def lines(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """What these entries say, behind those that were told before."""
+        for entry in entries:
+            if _BRANCH.search(entry.data.get("in", "")):
+                self._count(entry)
+                continue
+            if "call" not in entry.data:
+                yield from self.rest()
+            line = _line(entry)
+            if line:
+                yield line
 
-def _together(done: dict[str, list[int]], failed: list[str]) -> Iterator[str]:
-    for name, (good, bad) in done.items():
-        yield f"  ✓ {name}  {good} done" + (f", {bad} failed" if bad else "")
-    yield from failed
-    done.clear()
-    failed.clear()
+    def rest(self) -> Iterator[str]:
+        """What was done side by side and is not told yet."""
+        for name, (good, bad) in self._done.items():
+            yield f"  ✓ {name}  {good} done" + (f", {bad} failed" if bad else "")
+        yield from self._failed
+        self._done.clear()
+        self._failed.clear()
+
+    def _count(self, entry: Entry) -> None:
+        if entry.kind not in _ENDED:
+            return
+        name = _name(entry.data)
+        self._done.setdefault(name, [0, 0])["error" in entry.data] += 1
+        if "error" in entry.data:
+            self._failed.append(f"  ✗ {name}: {_error(entry.data)}")
 
 
 def _line(entry: Entry) -> str:

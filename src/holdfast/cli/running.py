@@ -22,16 +22,29 @@ def run_verb(verb: str, arguments: list[str]) -> int:
         session.out.keep_for_json()
     try:
         command = load(verb)
-        code = command.main(arguments, f"holdfast {verb}", standalone_mode=False, obj=session)
+        with command.make_context(f"holdfast {verb}", arguments, obj=session) as context:
+            code = command.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else exits.OK
-    except BrokenPipeError:  # whoever read our output has seen enough
-        session.out.hush()
-        return exits.OK
     except BaseException as error:
-        return exits.report(session, error, verb)
+        if _has_no_reader(error):
+            session.out.hush()
+            return exits.OK
+        try:
+            return exits.report(session, error, verb)
+        except OSError:  # nobody reads what went wrong either, or it cannot be written
+            session.out.hush()
+            return exits.code_of(error)
     finally:
-        session.close()
+        try:
+            session.close()
+        except KeyboardInterrupt:  # it was all done; what is open is closed, and the exit code stays
+            session.close()
+
+
+def _has_no_reader(error: BaseException) -> bool:
+    """Whether it only says that whoever read our output has seen enough."""
+    return isinstance(error, BrokenPipeError)
 
 
 def load(verb: str) -> click.Command:

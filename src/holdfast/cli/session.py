@@ -71,8 +71,13 @@ class Session:
 
     def location(self) -> Where:
         """The store's URL and where it came from, for what opens it by itself."""
-        if self.app_named() is not None:
-            self.app(create=True)
+        setting = self.app_named()
+        if self._where is None and setting is not None and self._settled().source == DEFAULT:
+            from holdfast.cli.loading import is_app, load_object
+
+            found = load_object(setting)  # an App has a store of its own; a function makes one for what is settled
+            if is_app(found):
+                self._where = Where(found.store.url, f"the app {setting.value}")
         self._where = self._where or self._settled()
         return self._where
 

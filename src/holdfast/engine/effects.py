@@ -354,7 +354,7 @@ def _ask_outcome(this: _Effect, attempt: int, why: str) -> Plan[Any]:
         name=f"{this.scope.named(this.call)}?{intents}" + (f"@{this.exe.line.epoch}" if this.exe.line.epoch else ""),
         prompt=f"Did {spec.name} happen? It was begun, and {why}.",
         form=form_of(OUTCOME_FORM),
-        show={"effect": spec.name, "key": this.key, "arguments": [repr(arg)[:500] for arg in spec.args]},
+        show={"effect": spec.name, "key": this.key, "arguments": _shown_arguments(spec)},
         purpose="in_doubt",
     )
     since = max(i for i, entry in enumerate(this.entries) if entry["kind"] == "intent")
@@ -366,3 +366,8 @@ def _ask_outcome(this: _Effect, attempt: int, why: str) -> Plan[Any]:
         doubt = f"{by} decided that it counts as failed"
         return (yield from _outcome(this, attempt, doubt=doubt, how="answered", by=by))
     return _AGAIN
+
+
+def _shown_arguments(spec: Spec) -> list[str]:
+    """The arguments for people to look at."""
+    return [repr(arg)[:500] for arg in spec.args] + [f"{name}={arg!r}"[:500] for name, arg in spec.kwargs.items()]

@@ -134,7 +134,8 @@ def _rows(past: _Past, drafts: list[Draft], around: Around) -> list[tuple[Key, R
     for draft in drafts:
         row = row_of(draft, around)
         for met in draft.entries:
-            checkpoint = made.get(met.position) if met.position != row.first or draft.kind != "turn" else None
+            own = met.kind == "turn" or met.position != row.first or draft.kind != "turn"
+            checkpoint = made.get(met.position) if own else None
             if checkpoint is not None:
                 facts = {"checkpoint_id": checkpoint.checkpoint_id, "next_node": checkpoint.next_node}
                 row = msgspec.structs.replace(row, **facts)

@@ -47,10 +47,15 @@ def _definition(app: AppCore, row: RunRow) -> Acts[Graph]:
 def adopted(app: AppCore, run_id: str) -> Acts[bool]:
     """Know the workflow of a run, and of the runs it is inside of, by what they carry. Whether it can go on here."""
     row = yield from known_run(app, run_id)
+    found = yield from _adopted_itself(app, row)
     first = yield lambda: first_entry(app.core, row)
     parent = first.get("parent")
-    if parent is not None and not parent["detached"]:
+    if parent is not None and not parent["detached"]:  # which may name this one as a workflow
         yield from adopted(app, parent["run"])
+    return found
+
+
+def _adopted_itself(app: AppCore, row: RunRow) -> Acts[bool]:
     known = app.known(row.workflow)
     if known is not None and not known.is_adopted:
         return True

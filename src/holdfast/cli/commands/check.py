@@ -9,9 +9,10 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.acting import runs_argument
+from holdfast.cli.naming import adopt
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
-from holdfast.errors import Diverged, HoldfastError, StorageError
+from holdfast.errors import DefinitionChanged, Diverged, HoldfastError, StorageError
 from holdfast.model.status import STATUSES
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def command(session: Session, runs: tuple[str, ...], every: bool, workflow: str 
     with session.out.progress("replaying", len(chosen)) as progress:
         found = []
         for info in chosen:
+            adopt(session, info.run_id)
             found.append(_checked(app, info))
             progress.advance()
     counts = {name: sum(each["outcome"] == name for each in found) for name in ("ok", "diverged", "skipped", "failed")}
@@ -79,6 +81,8 @@ def _checked(app: App, info: RunInfo) -> dict[str, Any]:
             outcome, detail = "skipped", f"the app has no workflow {info.workflow!r}"
     except Diverged as error:
         outcome, detail, position = "diverged", str(error), error.position
+    except DefinitionChanged as error:
+        outcome, detail = "diverged", str(error)
     except StorageError:
         raise
     except HoldfastError as error:

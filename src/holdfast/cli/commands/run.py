@@ -59,12 +59,17 @@ def command(
     args, kwargs = ((values,), more) if graph is not None else ((), values)
     session.how_to_go_on = f"The run goes on from where it stands: holdfast resume {run_id or '@latest'}"
     try:
-        handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, here=not leave, **kwargs)
+        handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, here=False, **kwargs)
     except InvalidGraph as error:
         if session.app_named() is None and any("no function" in problem for problem in error.problems):
             error.problems.append("name the app that registers them with --app module:name")
         raise
-    session.how_to_go_on = f"The run goes on from where it stands: holdfast resume {handle.run_id}"
+    session.how_to_go_on = (
+        f"The run goes on from where it stands: holdfast resume {handle.run_id} "
+        "(an effect that was under way is asked about, or done as it says)"
+    )
+    if run_id is None:
+        session.say(f"{handle.run_id} is started")
     following = Following(session, handle.run_id, by=who, wait_s=wait_s)
     return following.left() if leave else following.to_its_rest()
 
