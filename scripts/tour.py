@@ -46,7 +46,7 @@ class Place:
         self.code = 0
         """The exit code of the last command."""
         shutil.copytree(
-            ROOT / "examples", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py[co]", "__pycache__")
+            ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("*.py[co]", "__pycache__", "*.db*")
         )
         binaries = folder / ".bin"
         binaries.mkdir()
