@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.cli import exits
 from holdfast.cli.acting import usage_of
 from holdfast.cli.asking import ask_gate
+from holdfast.cli.naming import open_gates
 from holdfast.cli.narrating import Narrator
 from holdfast.cli.output import duration, one_line, plain
 from holdfast.errors import (
@@ -106,7 +107,7 @@ class Following:
 
     def _gates(self) -> list[GateInfo]:
         """The open questions of the run and of the runs inside it."""
-        return [gate for gate in self.app.gates() if f"{gate.run_id}/".startswith(f"{self.run_id}/")]
+        return open_gates(self.app, self.run_id)
 
     def _ask(self, gate: GateInfo) -> None:
         answer = ask_gate(self.session, gate)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     import click
 
     from holdfast.cli.session import Session
+    from holdfast.model.gates import GateInfo
+    from holdfast.runtime.app import App
 
+_INSIDE_MAX: Final = 100
 _AT: Final = re.compile(r"(?P<run>.+)@(?P<position>[0-9]{1,18})", re.DOTALL)
 _OFFERED_MAX: Final = 100
 
@@ -45,6 +48,13 @@ def adopt(session: Session, run_id: str) -> None:
         from holdfast.formats.moving.car_flow import adopt_car
 
         adopt_car(app, run_id)
+
+
+def open_gates(app: App, run_id: str) -> list[GateInfo]:
+    """The open questions of a run and of the runs inside it, its own first."""
+    own = app.gates(run_id)
+    inside = app.runs(prefix=f"{run_id}/", status="waiting", limit=_INSIDE_MAX)
+    return own + [gate for info in inside for gate in app.gates(info.run_id)]
 
 
 def run_named(session: Session, text: str) -> str:

@@ -11,7 +11,7 @@ from holdfast.cli.acting import by_option, leave_option, run_argument, tell, usa
 from holdfast.cli.answers import given_answer
 from holdfast.cli.asking import ask_gate
 from holdfast.cli.exits import CannotAsk
-from holdfast.cli.naming import run_adopted
+from holdfast.cli.naming import adopt, open_gates, run_adopted
 from holdfast.cli.output import read_line
 from holdfast.cli.session import Session
 from holdfast.errors import GateClosed, InvalidAnswer, InvalidInput
@@ -53,7 +53,9 @@ def command(
         raise GateClosed(run_id, gate or "", "unknown")
     answer = _answer(session, chosen, values, file, who)
     session.how_to_go_on = f"The answer was perhaps taken; `holdfast show {run_id}` says where the run stands."
-    app.answer(run_id, answer, by=who, gate=chosen.gate, here=not leave)
+    if chosen.run_id != run_id:
+        adopt(session, chosen.run_id)
+    app.answer(chosen.run_id, answer, by=who, gate=chosen.gate, here=not leave)
     tell(session, run_id, gate=chosen.gate, answer=chosen.form.check(answer).value, by=who)
     return exits.OK
 
@@ -63,7 +65,7 @@ def _chosen(session: Session, run_id: str, name: str | None) -> GateInfo | None:
     known = session.app().gates(run_id, state=None, limit=NUMBER_MAX)
     if name is not None:
         return next((gate for gate in known if gate.gate == name), None)
-    still_open = [gate for gate in known if gate.state == "open"]
+    still_open = [gate for gate in known if gate.state == "open"] or open_gates(session.app(), run_id)
     if len(still_open) < 2:
         return still_open[0] if still_open else None
     if not session.out.can_ask:
