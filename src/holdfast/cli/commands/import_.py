@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from holdfast.cli import archives, exits
+from holdfast.cli.acting import offered_files
 from holdfast.cli.commands.export import SYSTEMS
 from holdfast.cli.session import Session
-from holdfast.errors import HoldfastError, StorageError
+from holdfast.errors import DamagedData, HoldfastError, StorageError, UnsupportedFormat
+
+_BEGINNING: Final = b"holdfast run "
+"""All archives begin so, of whatever version."""
 
 
 @click.command()
-@click.argument("sources", metavar="FILE... | SYSTEM DIR", nargs=-1, required=True)
+@click.argument("sources", metavar="FILE... | SYSTEM DIR", nargs=-1, required=True, shell_complete=offered_files)
 @click.option("--as", "new", metavar="RUN", help="The run's id here, if it is to have another one.")
 @click.pass_obj
 def command(session: Session, sources: tuple[str, ...], new: str | None) -> int:
@@ -55,13 +59,34 @@ def command(session: Session, sources: tuple[str, ...], new: str | None) -> int:
 
 def _one(session: Session, source: str, new: str | None) -> tuple[str | None, HoldfastError | None]:
     """Import an archive: the run's id, or what is wrong. A store that fails would fail for the next as well."""
+    data = b""
     try:
         data = archives.read(source)
         return session.store(create=True).import_run(data, run_id=new).run_id, None
     except StorageError:
         raise
+    except DamagedData as error:
+        return None, _damaged(source, data, error)
     except HoldfastError as error:
         return None, error
+
+
+class DamagedArchive(DamagedData):
+    """A file is no archive, or not as it was written. What helps against damage in a store is of no use for it."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        HoldfastError.__init__(self, f"{place} {reason}")
+        self.place = place
+        self.reason = reason
+
+
+def _damaged(source: str, data: bytes, error: DamagedData) -> HoldfastError:
+    """What is wrong with a file, by its name."""
+    if isinstance(error, UnsupportedFormat):
+        return UnsupportedFormat(source, error.reason)
+    if not data.startswith(_BEGINNING):
+        return DamagedArchive(source, "is no archive; `holdfast export` makes them")
+    return DamagedArchive(source, f"is damaged: {error.reason}; export the run again")
 
 
 def _directory(session: Session, system: str, folder: str) -> int:
