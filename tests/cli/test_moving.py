@@ -275,6 +275,19 @@ def test_what_is_no_archive_is_told_by_its_name(app: holdfast.App, tmp_path: Pat
     assert "verify" not in done.err
 
 
+def test_a_damaged_store_is_not_taken_for_a_damaged_archive_nor_is_one_made_for_junk(tmp_path: Path) -> None:
+    with holdfast.open("memory:") as store:
+        store.save("r", {"n": 1})
+        (tmp_path / "r.holdfast").write_bytes(store.export_run("r"))
+    (tmp_path / "holdfast.db").write_bytes(b"something else entirely, and long enough " * 100)
+    done = run("import", "r.holdfast", cwd=tmp_path)
+    assert done.code == 1
+    assert "holdfast.db is damaged" in done.err
+    (tmp_path / "junk").write_bytes(b"no archive")
+    assert run("import", "junk", "--store", "sqlite:new.db", cwd=tmp_path).code == 1
+    assert not (tmp_path / "new.db").exists()
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
 def test_bash_itself_completes(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:

@@ -59,14 +59,15 @@ def command(session: Session, sources: tuple[str, ...], new: str | None) -> int:
 
 def _one(session: Session, source: str, new: str | None) -> tuple[str | None, HoldfastError | None]:
     """Import an archive: the run's id, or what is wrong. A store that fails would fail for the next as well."""
-    data = b""
     try:
         data = archives.read(source)
+        if not data.startswith(_BEGINNING):  # no store is made for it
+            return None, DamagedArchive(source, "is no archive; `holdfast export` makes them")
         return session.store(create=True).import_run(data, run_id=new).run_id, None
     except StorageError:
         raise
     except DamagedData as error:
-        return None, _damaged(source, data, error)
+        return None, _named(source, error)
     except HoldfastError as error:
         return None, error
 
@@ -80,12 +81,12 @@ class DamagedArchive(DamagedData):
         self.reason = reason
 
 
-def _damaged(source: str, data: bytes, error: DamagedData) -> HoldfastError:
-    """What is wrong with a file, by its name."""
+def _named(source: str, error: DamagedData) -> HoldfastError:
+    """Damage of an archive, by the name of its file; damage of the store stays what it is."""
+    if error.place != "the archive":
+        return error
     if isinstance(error, UnsupportedFormat):
         return UnsupportedFormat(source, error.reason)
-    if not data.startswith(_BEGINNING):
-        return DamagedArchive(source, "is no archive; `holdfast export` makes them")
     return DamagedArchive(source, f"is damaged: {error.reason}; export the run again")
 
 
