@@ -38,7 +38,7 @@ def test_with_the_app_the_run_goes_on_here_and_the_next_question_is_named(
     assert done.code == 0, done.err
     assert "order-17 is waiting" in done.out
     assert "Is the customer content?" in done.out
-    assert "holdfast answer order-17 content=…" in done.out
+    assert "holdfast answer order-17 content='yes|no'" in done.out
     assert notes.read_text() == "pay A-17\n"
 
 
@@ -89,7 +89,7 @@ def test_without_a_terminal_nothing_is_asked(app: holdfast.App, tmp_path: Path, 
     app.start("refund", "A-17", run_id="order-17")
     done = answer(tmp_path, url, "order-17")
     assert done.code == 2
-    assert "holdfast answer order-17 approve=… note=…" in done.err
+    assert "holdfast answer order-17 approve='yes|no' note=…" in done.err
 
 
 def test_an_unknown_run_or_gate_is_told(app: holdfast.App, tmp_path: Path, url: str) -> None:

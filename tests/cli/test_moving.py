@@ -216,12 +216,17 @@ def test_a_completion_script_is_printed_for_each_shell(tmp_path: Path, shell: st
 
 def completed(folder: Path, *words: str) -> list[str]:
     """What a shell would offer for the last word."""
+    return [line.partition(",")[2] for line in offered(folder, *words)]
+
+
+def offered(folder: Path, *words: str) -> list[str]:
+    """The same as the shell is told it, with the kind of each."""
     done = run(
         cwd=folder, _HOLDFAST_COMPLETE="bash_complete", COMP_WORDS=" ".join(("holdfast", *words)),
         COMP_CWORD=str(len(words)),
     )  # fmt: skip
     assert done.code == 0, done.err
-    return [line.partition(",")[2] for line in done.out.splitlines() if line]
+    return [line for line in done.out.splitlines() if line]
 
 
 def test_verbs_options_runs_and_choices_are_completed(tmp_path: Path) -> None:
@@ -238,6 +243,51 @@ def test_verbs_options_runs_and_choices_are_completed(tmp_path: Path) -> None:
     assert completed(tmp_path, "langgraph", "imp") == ["import"]
 
 
+LOOKING = (("show",), ("log",), ("diff",), ("diff", "other"), ("gates",), ("effects",), ("graph", "migrate"))
+
+
+@pytest.mark.parametrize("words", LOOKING)
+def test_the_verbs_that_look_complete_runs(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:
+        for name in ("order-1", "order-2", "other"):
+            store.save(name, {})
+    assert sorted(completed(tmp_path, *words, "ord")) == ["order-1", "order-2"]
+
+
+def test_files_are_left_to_the_shell_and_stand_before_runs(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:
+        store.save("order-1", {})
+    for words in (("import",), ("graph", "verify"), ("graph", "dry-run"), ("graph", "migrate", "order-1")):
+        assert offered(tmp_path, *words, "ord") == ["file,ord"]
+    assert offered(tmp_path, "graph", "draw", "ord") == ["file,ord", "plain,order-1"]
+
+
+@pytest.mark.parametrize("name", ["junk", "empty", "torn", "newer"])
+def test_what_is_no_archive_is_told_by_its_name(app: holdfast.App, tmp_path: Path, url: str, name: str) -> None:
+    app.store.save("r", {"n": 1})
+    whole = app.store.export_run("r")
+    data = {"junk": b"no archive", "empty": b"", "torn": whole[:-3], "newer": whole.replace(b"run 1", b"run 9", 1)}
+    (tmp_path / name).write_bytes(data[name])
+    done = run("import", name, "--store", url, "--as", "new", cwd=tmp_path)
+    assert done.code == 1
+    said = {"torn": "torn is damaged: it is cut off", "newer": "newer cannot be read: it has another version"}
+    assert said.get(name, f"holdfast: {name} is no archive; `holdfast export` makes them") in done.err
+    assert "verify" not in done.err
+
+
+def test_a_damaged_store_is_not_taken_for_a_damaged_archive_nor_is_one_made_for_junk(tmp_path: Path) -> None:
+    with holdfast.open("memory:") as store:
+        store.save("r", {"n": 1})
+        (tmp_path / "r.holdfast").write_bytes(store.export_run("r"))
+    (tmp_path / "holdfast.db").write_bytes(b"something else entirely, and long enough " * 100)
+    done = run("import", "r.holdfast", cwd=tmp_path)
+    assert done.code == 1
+    assert "holdfast.db is damaged" in done.err
+    (tmp_path / "junk").write_bytes(b"no archive")
+    assert run("import", "junk", "--store", "sqlite:new.db", cwd=tmp_path).code == 1
+    assert not (tmp_path / "new.db").exists()
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
 def test_bash_itself_completes(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:{tmp_path / 'holdfast.db'}") as store:
@@ -246,13 +296,16 @@ def test_bash_itself_completes(tmp_path: Path) -> None:
     program = tmp_path / "holdfast"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
     program.chmod(0o755)
-    for words, offered in (("holdfast roll", "rollback"), ("holdfast pause ord", "order-1")):
+    for words, word in (
+        ("holdfast roll", "rollback"), ("holdfast pause ord", "order-1"), ("holdfast list --status = wa", "waiting"),
+        ("holdfast list --status = waiting --prefix = x --wor", "--workflow"),
+    ):  # fmt: skip
         line = f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; _holdfast_completion ./holdfast"
         done = subprocess.run(
             ["bash", "--norc", "-c", f'source ./script; {line}; echo "${{COMPREPLY[@]}}"'],
             cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert done.stdout.strip() == offered, done.stderr
+        assert done.stdout.strip() == word, done.stderr
 
 
 def test_the_demo_is_shown(tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ def test_times_sizes_and_ages_for_people() -> None:
     now = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
     assert ago(now - dt.timedelta(minutes=3, seconds=20), now) == "3 min ago"
     assert ago(now + dt.timedelta(days=2), now) == "in 2 d"
+    assert ago(now + dt.timedelta(days=3) - dt.timedelta(milliseconds=4), now) == "in 3 d"
+    assert ago(now + dt.timedelta(minutes=59, seconds=59.9), now) == "in 1 h"
+    assert ago(now + dt.timedelta(hours=14), now) == "in 14 h"
+    assert ago(now - dt.timedelta(days=3) + dt.timedelta(milliseconds=4), now) == "2 d ago"
     assert duration(0.25) == "250 ms"
     assert [size(999), size(1_500), size(2_000_000)] == ["999 B", "1.5 KB", "2.0 MB"]
     assert age("90min") == dt.timedelta(minutes=90)

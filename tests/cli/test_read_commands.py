@@ -78,7 +78,7 @@ def test_show_tells_what_a_run_did_and_what_to_type(shop_at: Shop) -> None:
     assert "order-17  waiting  refund" in done.out
     assert "step price#1" in done.out
     assert "? Refund this order?" in done.out
-    assert "  holdfast answer order-17 approve=… note=…" in done.out.splitlines()
+    assert "  holdfast answer order-17 approve='yes|no' note=…" in done.out.splitlines()
     done = shop_at("show", LONG, "--full")
     assert f"{LONG}  waiting  refund" in done.out
     assert "receipt of A-18" in done.out
@@ -144,7 +144,7 @@ def test_gates_are_the_inbox(shop_at: Shop) -> None:
     assert states == ["answered", "open"]
     done = shop_at("gates", "order-17")
     assert "order-17" in done.out
-    assert "holdfast answer order-17 approve=… note=…" in done.err
+    assert "holdfast answer order-17 approve='yes|no' note=…" in done.err
 
 
 def test_effects_verify_and_doctor(shop_at: Shop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.table import HELPS
+from holdfast.inspect.calls import FACTS, KINDS
+from holdfast.inspect.shapes import Row
 from tests.cli import shop
 from tests.cli.processes import command as run
 
@@ -86,3 +89,11 @@ def test_a_difference_would_be_noticed() -> None:
     assert differences(told, {"a": 2, "b": [{"c": 3}, {"f": 4}], "d": {"e": 1}}, "x") == ["x.b[]: ['c', 'f']"]
     assert differences(told, {"a": 2, "b": []}, "x") == ["x: ['d']"]
     assert differences(told, {"a": [], "b": [], "d": {}}, "x") != []
+
+
+def test_every_kind_of_row_is_on_the_page_and_in_the_docstring() -> None:
+    made = {*KINDS.values(), *FACTS.values(), "log", "turn", "turns", "stage", "stages", "rollback", "entry", "gap"}
+    page = PAGE.read_text().partition("## show\n")[2].partition("```")[0]
+    row = inspect.getsource(Row).partition("kind: str")[2].partition("name: str")[0]
+    for told in (page, row):
+        assert {kind for kind in made if f"`{kind}`" not in told} == set()

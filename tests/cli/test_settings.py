@@ -65,6 +65,16 @@ def test_a_project_file_that_cannot_be_read_is_wrong_usage(tmp_path: Path, text:
     assert "pyproject.toml" in done.err
 
 
+def test_a_setting_there_is_not_is_wrong_usage_and_those_there_are_are_named(tmp_path: Path) -> None:
+    stores(tmp_path, "holdfast")
+    pyproject(tmp_path, stor="sqlite:other.db", App="x:y")
+    done = run("list", cwd=tmp_path)
+    assert done.code == 2
+    assert (
+        "[tool.holdfast] in pyproject.toml has 'App', 'stor', which is no setting; there are store and app" in done.err
+    )
+
+
 @pytest.mark.parametrize("url", ["sqlite:none.db", "dir:none"])
 def test_looking_for_a_run_makes_no_store(tmp_path: Path, url: str) -> None:
     done = run("pause", "x", "--store", url, cwd=tmp_path)
@@ -80,6 +90,10 @@ def test_a_store_of_another_program_is_an_error_without_a_traceback(tmp_path: Pa
     assert done.code == 1
     assert "Traceback" not in done.err
     assert "store: sqlite:holdfast.db (default)" in done.err
+    done = run("list", cwd=tmp_path)
+    assert done.code == 1
+    assert done.err.count("holdfast.db is damaged") == 1
+    assert "load(" not in done.err
 
 
 def test_a_url_no_store_has_is_wrong_usage(tmp_path: Path) -> None:

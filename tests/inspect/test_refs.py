@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import AmbiguousId, CheckpointNotFound, InvalidId, RunNotFound
+from holdfast import AmbiguousId, CheckpointNotFound, InvalidCursor, InvalidId, RunNotFound
 from holdfast.inspect.refs import checkpoint_of, run_of
 
 
@@ -126,3 +126,11 @@ def test_a_run_without_checkpoints_is_still_a_run(store: holdfast.Store) -> None
     assert meant(store, "journal") == ("journal only", None)
     with pytest.raises(CheckpointNotFound, match="it has none"):
         checkpoint_of(store, "journal only~1")
+
+
+def test_a_position_behind_the_end_is_refused(store: holdfast.Store) -> None:
+    store.append("r", [{"kind": "a"}, {"kind": "b"}])
+    store.save("r", 1, covers=2)
+    assert meant(store, "r@2") == ("r", 1)
+    with pytest.raises(InvalidCursor, match="run 'r' ends at position 2, not at 3"):
+        checkpoint_of(store, "r@3")

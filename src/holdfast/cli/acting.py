@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,15 +12,19 @@ from holdfast.cli import exits
 from holdfast.cli.naming import offered_runs, run_adopted
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
+from holdfast.cli.showing import command_line
 from holdfast.model.status import READY, ROLLING_BACK, WAITING
 
 if TYPE_CHECKING:
+    from holdfast.engine.forms import Field
     from holdfast.model.gates import GateInfo
     from holdfast.model.views import RunInfo
     from holdfast.runtime.app import App
 
 _ENTRIES: Final = 200
 """So much of the journal is read to say where a run stands."""
+_CHOICES_MAX: Final = 60
+"""Choices that take more characters are not written out in a command."""
 
 run_argument = click.argument("run", metavar="RUN", shell_complete=offered_runs)
 runs_argument = click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=offered_runs)
@@ -31,7 +36,7 @@ def act(session: Session, named: str, does: Callable[[App, str], Any], **more: A
     """Do something to a run and say where it stands then; gives the exit code."""
     app = session.app()
     run_id = run_adopted(session, named)
-    session.how_to_go_on = f"`holdfast show {run_id}` says where the run stands."
+    session.how_to_go_on = f"`{one_line(command_line(('holdfast', 'show', run_id)))}` says where the run stands."
     does(app, run_id)
     tell(session, run_id, **more)
     return exits.OK
@@ -64,8 +69,8 @@ def tell(session: Session, run_id: str, **more: Any) -> dict[str, Any]:
         return found
     session.say(f"{run_id} is {session.out.status(found['status'])}{_more(session, found)}")
     for gate in session.app().gates(run_id) if found["gates"] else ():
-        session.say(f"waits for an answer: {gate.prompt}")
-        session.say(f"  holdfast answer {run_id} {usage_of(gate, many=len(found['gates']) > 1)}".rstrip())
+        session.say(one_line(f"waits for an answer: {gate.prompt}"))
+        session.say(one_line(f"  {answering(gate, many=len(found['gates']) > 1)}"))
     if found["left_for_worker"]:
         session.say("left for a worker: holdfast worker --app …")
     return found
@@ -82,7 +87,41 @@ def _more(session: Session, found: dict[str, Any]) -> str:
     return one_line(more) if more != sentence else ""
 
 
+# --- what to type for an answer --------------------------------------------------------------------------------------
+
+
+def answering(gate: GateInfo, *, many: bool) -> str:
+    """The command that answers a gate, with a placeholder for each value. `many`: the run has others beside it."""
+    return f"{command_line(('holdfast', 'answer', gate.run_id))} {usage_of(gate, many=many)}".rstrip()
+
+
 def usage_of(gate: GateInfo, *, many: bool) -> str:
-    """The arguments `answer` takes for a gate, with a placeholder for each value."""
-    which = [f"--gate {gate.gate}"] if many else []
-    return " ".join([*which, *(f"{field.name}=…" for field in gate.form.fields if field.required)])
+    """The arguments `answer` takes for a gate, with a placeholder for each value: what may be chosen, if it is short.
+
+    It is quoted for a shell. Without quotes, `approve=yes|no` as it stands there would be a pipe, and say yes.
+    """
+    which = [command_line(("--gate", gate.gate))] if many else []
+    fields = [field for field in gate.form.fields if field.required]
+    return " ".join([*which, *(f"{shlex.quote(field.name)}={_placeholder(field)}" for field in fields)])
+
+
+def _placeholder(field: Field) -> str:
+    if field.kind == "yes_no":
+        return shlex.quote("yes|no")
+    words = "|".join(choice.value if isinstance(choice.value, str) else choice.label for choice in field.choices)
+    return shlex.quote(words) if words and len(words) <= _CHOICES_MAX else "…"
+
+
+# --- what a shell may offer ------------------------------------------------------------------------------------------
+
+
+def offered_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Any]:
+    """Files, which the shell itself looks for."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def offered_runs_and_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Runs and files. Files come first: bash forgets what was offered before them."""
+    return [*offered_files(context, parameter, incomplete), *offered_runs(context, parameter, incomplete)]

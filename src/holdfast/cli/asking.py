@@ -10,7 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.answers import top_of
-from holdfast.cli.output import lines_of, plain, read_line
+from holdfast.cli.output import lines_of, one_line, plain, read_line
+from holdfast.cli.showing import command_line
 from holdfast.engine.forms import Field, parse_text
 from holdfast.errors import InvalidInput
 
@@ -34,7 +35,8 @@ _HINTS: Final = {
 
 def ask_gate(session: Session, gate: GateInfo) -> Any:
     """Show a gate and ask for its answer; gives one that fits. Raises click.Abort if the person goes away."""
-    session.how_to_go_on = f"The question is still open: holdfast answer {gate.run_id} --gate {gate.gate}"
+    again = command_line(("holdfast", "answer", gate.run_id, "--gate", gate.gate))
+    session.how_to_go_on = f"The question is still open: {one_line(again)}"
     show_gate(session, gate)
     return ask_form(session, gate.form)
 

@@ -14,7 +14,7 @@ import select
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
@@ -30,7 +30,8 @@ _COLORS: Final = {
 _LISTEN_S: Final = 0.1
 _LAST_MIN: Final = 8
 """With less room than this for the last column, lines run over the edge rather than say nothing."""
-_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_SPANS: Final = ((86_400, "d", 24), (3_600, "h", 60), (60, "min", 60), (1, "s", 1000))
+"""Units in seconds, and how many of the next smaller one they are."""
 
 
 class Output:
@@ -185,18 +186,17 @@ def one_line(text: str) -> str:
 
 
 def ago(moment: dt.datetime, now: dt.datetime) -> str:
-    """How long ago, or how long from now, in one unit."""
+    """How long ago, in whole units that are over; or how long from now, to the nearest unit."""
     seconds = (now - moment).total_seconds()
-    span = duration(abs(seconds))
-    return f"{span} ago" if seconds >= 0 else f"in {span}"
+    return f"{duration(seconds, int)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float, whole: Callable[[float], int] = round) -> str:
     """A length of time in its largest unit."""
-    for size, unit in _SPANS:
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds * 1000)} ms"
+    for size, unit, parts in _SPANS:
+        if whole(seconds * parts / size) >= parts:  # so 59.9 minutes are an hour, and 40 are not
+            return f"{whole(seconds / size)} {unit}"
+    return f"{whole(seconds * 1000)} ms"
 
 
 def size(count: int) -> str:

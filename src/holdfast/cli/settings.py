@@ -16,6 +16,8 @@ STORE_DEFAULT: Final = "sqlite:holdfast.db"
 DEFAULT: Final = "default"
 """The source of a setting that nobody made."""
 _FILE: Final = "pyproject.toml"
+_KNOWN: Final = ("store", "app")
+"""What `[tool.holdfast]` may hold; anything else is a slip that nobody would notice."""
 _FILE_BYTES_MAX: Final = 16 << 20
 
 
@@ -80,6 +82,12 @@ def _tool_table(path: Path) -> dict[str, Any]:
     table = tools.get("holdfast", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         raise InvalidInput(f"[tool.holdfast] in {_shown(path)} must be a table")
+    unknown = sorted(set(table) - set(_KNOWN))
+    if unknown:
+        raise InvalidInput(
+            f"[tool.holdfast] in {_shown(path)} has {', '.join(map(repr, unknown))}, which is no setting; "
+            f"there are {' and '.join(_KNOWN)}"
+        )
     return table
 
 

@@ -21,7 +21,7 @@ def as_data(value: Any) -> Any:
         json.dumps(as_data(timeline(store, "order-17")))
     """
     if isinstance(value, Form):
-        return shown(value.as_data())
+        return _form(value)
     if isinstance(value, msgspec.Struct):
         users = _users(type(value))
         return {
@@ -34,6 +34,23 @@ def as_data(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): as_data(part) for key, part in value.items()}
     return shown(value)
+
+
+def _form(form: Form) -> dict[str, Any]:
+    """A form. Its lists are lists; what can be chosen, defaults and schemas are users' values."""
+    data = form.as_data()
+    fields = [
+        {
+            name: [_choice(choice) for choice in part] if name == "choices" else shown(part)
+            for name, part in each.items()
+        }
+        for each in data["fields"]
+    ]
+    return {**data, "fields": fields, "schema": shown(data["schema"])}
+
+
+def _choice(choice: dict[str, Any]) -> dict[str, Any]:
+    return {**choice, "value": shown(choice["value"])}
 
 
 def _user_value(value: Any) -> Any:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from holdfast.errors import AmbiguousId, CheckpointNotFound, InvalidInput, RunNotFound
+from holdfast.errors import AmbiguousId, CheckpointNotFound, InvalidCursor, InvalidInput, RunNotFound
 from holdfast.ids import check_id
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, RunRow
@@ -68,7 +68,7 @@ def checkpoint_of(store: Store, text: str) -> Located:
         checkpoint_of(store, "order-17~2").checkpoint
     """
     core = store._place.core
-    missing: CheckpointNotFound | None = None
+    missing: CheckpointNotFound | InvalidCursor | None = None
     for find in (_exact, _by_beginning):
         run = find(core, text)
         if run is not None:
@@ -76,7 +76,7 @@ def checkpoint_of(store: Store, text: str) -> Located:
         for look in _meanings(core, text, find) if missing is None else ():
             try:
                 return look()
-            except CheckpointNotFound as error:  # perhaps it means something else
+            except (CheckpointNotFound, InvalidCursor) as error:  # perhaps it means something else
                 missing = missing or error
     raise missing or RunNotFound(text, _near(core, text))
 
@@ -160,6 +160,8 @@ def _back(core: Core, run: RunRow, back: int) -> CheckpointRow:
 
 
 def _covering(core: Core, run: RunRow, position: int) -> CheckpointRow:
+    if position > run.position:
+        raise InvalidCursor(f"run {run.run_id!r} ends at position {run.position}, not at {position}")
     found = core.port.checkpoint(run.run_id, Select(at=min(position, NUMBER_MAX)))
     if found is None or found[1] is None:
         raise CheckpointNotFound(run.run_id, f"at or before position {position}")

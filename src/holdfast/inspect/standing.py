@@ -149,7 +149,7 @@ class _Sentence:
         if status == "completed":
             return (("holdfast", "show", run_id, "--state"), ("holdfast", "fork", run_id))
         if status == "failed":
-            return (*self._back(), ("holdfast", "fork", run_id), ("holdfast", "show", run_id, "--full"))
+            return (*self._back(), *self._anew(), ("holdfast", "show", run_id, "--full"))
         if status == "cancelled":
             return (("holdfast", "fork", run_id),)
         if status == "waiting":
@@ -178,6 +178,20 @@ class _Sentence:
         return tuple(found) or (("holdfast", "log", run_id),)
 
     def _back(self) -> Commands:
-        """Going back to before the last thing it did."""
-        last = next((row for row in reversed(self._rows) if row.kind in _CALLS and row.call), None)
-        return () if last is None else (("holdfast", "rollback", self._run.run_id, "--to", last.call),)
+        """Going back to before the last thing it did; that is refused once the run has undone effects itself."""
+        last = self._last_call()
+        if last is None or self._newest("compensate") is not None:
+            return ()
+        return (("holdfast", "rollback", self._run.run_id, "--to", last.call),)
+
+    def _anew(self) -> Commands:
+        """A fork that does not fail at once: from before the last thing it did, or before the first it has undone."""
+        if not self._workflow:
+            return (("holdfast", "fork", self._run.run_id),)
+        place = self._last_call()
+        if self._newest("compensate") is not None:
+            place = next((row for row in self._rows if row.kind == "effect" and row.state == "undone"), None)
+        return () if place is None or not place.call else (("holdfast", "fork", self._run.run_id, "--at", place.call),)
+
+    def _last_call(self) -> Row | None:
+        return next((row for row in reversed(self._rows) if row.kind in _CALLS and row.call), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.naming import offered_runs
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import change_lines
@@ -13,8 +14,8 @@ from holdfast.inspect.refs import Located, checkpoint_of
 
 
 @click.command()
-@click.argument("old", metavar="FROM")
-@click.argument("new", metavar="[TO]", required=False)
+@click.argument("old", metavar="FROM", shell_complete=offered_runs)
+@click.argument("new", metavar="[TO]", required=False, shell_complete=offered_runs)
 @click.pass_obj
 def command(session: Session, old: str, new: str | None) -> None:
     """Show what changed in the state between two checkpoints.

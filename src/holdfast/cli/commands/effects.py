@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.acting import run_argument
 from holdfast.cli.naming import run_named
 from holdfast.cli.session import Session
 from holdfast.cli.showing import value_text
@@ -11,7 +12,7 @@ from holdfast.inspect.plain import as_data
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@run_argument
 @click.option("--state", type=click.Choice(["in_doubt", "done", "failed", "undone"]), help="Only those in this state.")
 @click.pass_obj
 def command(session: Session, run: str, state: str | None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.acting import usage_of
-from holdfast.cli.naming import run_named
+from holdfast.cli.acting import answering
+from holdfast.cli.naming import offered_runs, run_named
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.inspect.inbox import gates_of
@@ -13,7 +13,7 @@ from holdfast.inspect.plain import as_data
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", required=False)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=offered_runs)
 @click.option("--all", "everything", is_flag=True, help="Also those that are answered, expired or closed.")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1), help="How many at most.")
 @click.pass_obj
@@ -43,4 +43,4 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
     first = next((gate for gate in gates if gate.state == "open"), None)
     if first is not None:
         many = sum(gate.run_id == first.run_id and gate.state == "open" for gate in gates) > 1
-        session.out.note(one_line(f"answer: holdfast answer {first.run_id} {usage_of(first, many=many)}".rstrip()))
+        session.out.note(one_line(f"answer: {answering(first, many=many)}"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.acting import offered_files, offered_runs_and_files, run_argument
 from holdfast.cli.answers import parse_json
 from holdfast.cli.flows import input_of, is_file
 from holdfast.cli.naming import run_named
@@ -36,7 +37,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("target", metavar="FILE|RUN")
+@click.argument("target", metavar="FILE|RUN", shell_complete=offered_runs_and_files)
 @click.pass_obj
 def draw(session: Session, target: str) -> int:
     """Draw it as a Mermaid flowchart; of a run, with the stage marked at which it stands.
@@ -66,7 +67,7 @@ def _of_run(session: Session, run_id: str) -> tuple[Graph, str | None]:
 
 
 @command.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=offered_files)
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @click.pass_obj
 def verify(session: Session, file: str, strict: bool) -> int:
@@ -97,7 +98,7 @@ def verify(session: Session, file: str, strict: bool) -> int:
 
 
 @command.command("dry-run")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=offered_files)
 @click.option("--input", "-i", "given", multiple=True, metavar="NAME=VALUE", help="A field of the input; repeatable.")
 @click.option("--input-file", metavar="FILE", help="The input as a JSON object; - reads standard input.")
 @click.option("--result", multiple=True, metavar="STAGE=JSON", help="What a stage would give; repeatable.")
@@ -139,8 +140,8 @@ def _told(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 @command.command()
-@click.argument("run", metavar="RUN")
-@click.argument("file", metavar="FILE")
+@run_argument
+@click.argument("file", metavar="FILE", shell_complete=offered_files)
 @click.option("--by", metavar="NAME", help="Who does it; else the user of this process.")
 @click.option("--leave", is_flag=True, help="Only record it, and leave the rest to a worker.")
 @click.pass_obj

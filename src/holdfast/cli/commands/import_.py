@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from holdfast.cli import archives, exits
+from holdfast.cli.acting import offered_files
 from holdfast.cli.commands.export import SYSTEMS
 from holdfast.cli.session import Session
-from holdfast.errors import HoldfastError, StorageError
+from holdfast.errors import DamagedData, HoldfastError, StorageError, UnsupportedFormat
+
+_BEGINNING: Final = b"holdfast run "
+"""All archives begin so, of whatever version."""
 
 
 @click.command()
-@click.argument("sources", metavar="FILE... | SYSTEM DIR", nargs=-1, required=True)
+@click.argument("sources", metavar="FILE... | SYSTEM DIR", nargs=-1, required=True, shell_complete=offered_files)
 @click.option("--as", "new", metavar="RUN", help="The run's id here, if it is to have another one.")
 @click.pass_obj
 def command(session: Session, sources: tuple[str, ...], new: str | None) -> int:
@@ -57,11 +61,33 @@ def _one(session: Session, source: str, new: str | None) -> tuple[str | None, Ho
     """Import an archive: the run's id, or what is wrong. A store that fails would fail for the next as well."""
     try:
         data = archives.read(source)
+        if not data.startswith(_BEGINNING):  # no store is made for it
+            return None, DamagedArchive(source, "is no archive; `holdfast export` makes them")
         return session.store(create=True).import_run(data, run_id=new).run_id, None
     except StorageError:
         raise
+    except DamagedData as error:
+        return None, _named(source, error)
     except HoldfastError as error:
         return None, error
+
+
+class DamagedArchive(DamagedData):
+    """A file is no archive, or not as it was written. What helps against damage in a store is of no use for it."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        HoldfastError.__init__(self, f"{place} {reason}")
+        self.place = place
+        self.reason = reason
+
+
+def _named(source: str, error: DamagedData) -> HoldfastError:
+    """Damage of an archive, by the name of its file; damage of the store stays what it is."""
+    if error.place != "the archive":
+        return error
+    if isinstance(error, UnsupportedFormat):
+        return UnsupportedFormat(source, error.reason)
+    return DamagedArchive(source, f"is damaged: {error.reason}; export the run again")
 
 
 def _directory(session: Session, system: str, folder: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import value_text
 from holdfast.errors import DamagedData
@@ -80,8 +81,10 @@ def _page(session: Session, query: dict[str, Any], after: str | None) -> RunList
     try:
         return session.store().runs(**query, after=after)
     except DamagedData as damage:
-        session.out.note(f"holdfast: {damage}; it is left out, `holdfast verify` tells more")
-        return session.store().runs(**query, after=after, damaged="skip")
+        found = session.store().runs(**query, after=after, damaged="skip")  # a store that is damaged itself fails again
+        told = f"{damage.place} is damaged: {damage.reason}"
+        session.out.note(one_line(f"holdfast: {told}; it is left out, `holdfast verify` tells more"))
+        return found
 
 
 def _pair(meta: str) -> tuple[str, Any]:

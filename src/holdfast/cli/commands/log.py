@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from holdfast.cli.acting import run_argument
 from holdfast.cli.naming import run_named
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
-from holdfast.cli.showing import SHORT, value_text
+from holdfast.cli.showing import SHORT, command_line, value_text
 from holdfast.engine.record import full_name
 from holdfast.inspect.family import family
 from holdfast.inspect.plain import as_data
@@ -26,7 +27,7 @@ _ABOUT: Final = frozenset({"kind", "call", "in", "digest", "keyed", "us"})
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@run_argument
 @click.option("--graph", is_flag=True, help="The run's family: forks, checkpoints and rollbacks, as a tree.")
 @click.option("--after", default="0", metavar="POSITION", help="Only what stands behind this position.")
 @click.option("--limit", type=click.IntRange(1), help="How many entries at most.")
@@ -59,7 +60,7 @@ def command(session: Session, run: str, graph: bool, after: str, limit: int | No
 
 
 def _follow(session: Session, run_id: str, at: int | str) -> None:
-    session.how_to_go_on = f"`holdfast log {run_id} --follow` looks on."
+    session.how_to_go_on = f"`{command_line(('holdfast', 'log', run_id, '--follow'))}` looks on."
     store = session.store()
     while True:
         found = store.port.run(run_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from holdfast.cli.acting import usage_of
+from holdfast.cli.acting import answering, run_argument
 from holdfast.cli.output import columns, lines_of, one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line, lasting, state_lines, value_text
@@ -33,7 +33,7 @@ _COLORS: Final = {
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@run_argument
 @click.option("--full", is_flag=True, help="Everything: all entries, values in full, traces of errors.")
 @click.option("--turns", is_flag=True, help="What was done in each finished turn of a loop.")
 @click.option("--state", "wants_state", is_flag=True, help="The newest state instead, or that of RUN~n, RUN@position.")
@@ -224,12 +224,12 @@ def _standing(session: Session, seen: Timeline) -> None:
 
 def _next(seen: Timeline) -> list[str]:
     """What to type next; an answer with the names of its fields."""
-    usages = {gate.gate: usage_of(gate, many=len(seen.gates) > 1) for gate in seen.gates}
+    usages = {gate.gate: answering(gate, many=len(seen.gates) > 1) for gate in seen.gates}
     lines = []
     for arguments in seen.standing.commands:
         line = command_line(arguments)
         if arguments[1] == "answer":
             gate = arguments[-1] if "--gate" in arguments else next(iter(usages), "")
-            line = f"{command_line(arguments[:3])} {usages.get(gate, '')}".rstrip()
+            line = usages.get(gate, line)
         lines.append(line)
     return lines
