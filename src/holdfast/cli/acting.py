@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.naming import offered_runs, run_adopted
+from holdfast.cli.naming import offered_runs, open_gates, run_adopted
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line
@@ -46,12 +46,12 @@ def standing(session: Session, run_id: str) -> dict[str, Any]:
     """Where a run stands, as all acting verbs give it with --json."""
     app = session.app()
     info: RunInfo = app.handle(run_id).info()
-    gates = [] if info.terminal else app.gates(run_id)
+    gates = [] if info.terminal else open_gates(app, run_id)
     return {
         "run_id": run_id,
         "workflow": info.workflow,
         "status": info.status,
-        "gates": [{"gate": gate.gate, "prompt": gate.prompt} for gate in gates],
+        "gates": [{"run_id": gate.run_id, "gate": gate.gate, "prompt": gate.prompt} for gate in gates],
         "left_for_worker": info.status in (READY, ROLLING_BACK) and not app.knows(info.workflow),
     }
 
@@ -68,7 +68,7 @@ def tell(session: Session, run_id: str, **more: Any) -> dict[str, Any]:
         session.out.give({**found, **more})
         return found
     session.say(f"{run_id} is {session.out.status(found['status'])}{_more(session, found)}")
-    for gate in session.app().gates(run_id) if found["gates"] else ():
+    for gate in open_gates(session.app(), run_id) if found["gates"] else ():
         session.say(one_line(f"waits for an answer: {gate.prompt}"))
         session.say(one_line(f"  {answering(gate, many=len(found['gates']) > 1)}"))
     if found["left_for_worker"]:

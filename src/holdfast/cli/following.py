@@ -6,10 +6,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import exits
-from holdfast.cli.acting import usage_of
+from holdfast.cli.acting import answering
 from holdfast.cli.asking import ask_gate
 from holdfast.cli.naming import open_gates
 from holdfast.cli.narrating import Narrator
@@ -121,7 +122,7 @@ class Following:
         stopped = self._at_breakpoints()
         if stopped and self.session.out.can_ask:
             run_id, why = stopped[0]
-            self.session.how_to_go_on = f"The run is paused: holdfast resume {run_id}"
+            self.session.how_to_go_on = f"The run is paused: holdfast resume {quote(run_id)}"
             if self.session.out.confirm(f"Paused: {why}. Go on?", yes=False):
                 self._watched(lambda: self.app.resume(run_id))
                 return True
@@ -129,7 +130,7 @@ class Following:
         due_s = self._due_s() if status == WAITING else None
         if due_s is None or due_s > self.wait_s:
             return False
-        self.session.how_to_go_on = f"The run waits: holdfast resume {self.run_id}"
+        self.session.how_to_go_on = f"The run waits: holdfast resume {quote(self.run_id)}"
         with contextlib.suppress(NotFinished, RunFailed, RunCancelled):
             self._watched(lambda: self.handle.result(min(_SLICE_S, max(0.01, due_s))))
         self._tell_progress()
@@ -191,7 +192,7 @@ class Following:
             )
         elif error is not None:
             self.session.say(self.session.out.styled(str(error), fg="red"))
-            self.session.say(f"  holdfast show {self.run_id}")
+            self.session.say(f"  holdfast show {quote(self.run_id)}")
         else:
             self.session.say(f"{self.run_id} is {self.session.out.status(status)}")
             self._show_result(result)
@@ -211,9 +212,9 @@ class Following:
         self.session.say(f"{self.run_id} is {self.session.out.status(status)}")
         for gate in gates:
             self.session.say(f"waits for an answer: {one_line(gate.prompt)}")
-            self.session.say(f"  holdfast answer {gate.run_id} {usage_of(gate, many=len(gates) > 1)}".rstrip())
+            self.session.say(one_line(f"  {answering(gate, many=len(gates) > 1)}"))
         for run_id, why in self._at_breakpoints():
-            self.session.say(f"{one_line(why)}; go on with: holdfast resume {run_id}")
+            self.session.say(f"{one_line(why)}; go on with: holdfast resume {quote(run_id)}")
         if not gates and not self._at_breakpoints():
             self.session.say(self._why_left(status))
         return code
@@ -222,9 +223,9 @@ class Following:
         """Why nobody can go on with it here now."""
         info = self.handle.info()
         if status in AT_WORK:
-            return f"{info.owner or 'somebody'} is at it; holdfast show {self.run_id}"
+            return f"{info.owner or 'somebody'} is at it; holdfast show {quote(self.run_id)}"
         if status != WAITING:
-            return f"go on with: holdfast resume {self.run_id}"
+            return f"go on with: holdfast resume {quote(self.run_id)}"
         due_s = self._due_s()
         when = f"goes on in {duration(max(0.0, due_s))}" if due_s is not None else "waits for an event"
-        return f"{when}; then: holdfast resume {self.run_id}"
+        return f"{when}; then: holdfast resume {quote(self.run_id)}"

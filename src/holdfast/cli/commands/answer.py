@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.acting import by_option, leave_option, run_argument, tell, usage_of
+from holdfast.cli.acting import answering, by_option, leave_option, run_argument, tell
 from holdfast.cli.answers import given_answer
 from holdfast.cli.asking import ask_gate
 from holdfast.cli.exits import CannotAsk
@@ -52,7 +53,7 @@ def command(
         app.answer(run_id, None, by=who, gate=gate, here=False)
         raise GateClosed(run_id, gate or "", "unknown")
     answer = _answer(session, chosen, values, file, who)
-    session.how_to_go_on = f"The answer was perhaps taken; `holdfast show {run_id}` says where the run stands."
+    session.how_to_go_on = f"The answer was perhaps taken; `holdfast show {quote(run_id)}` says where the run stands."
     if chosen.run_id != run_id:
         adopt(session, chosen.run_id)
     app.answer(chosen.run_id, answer, by=who, gate=chosen.gate, here=not leave)
@@ -89,7 +90,5 @@ def _answer(session: Session, gate: GateInfo, values: tuple[str, ...], file: str
     if not gate.form.fields:
         return {}
     if not session.out.can_ask:
-        raise CannotAsk(
-            f"nobody can be asked here, so give the answer: holdfast answer {gate.run_id} {usage_of(gate, many=False)}"
-        )
+        raise CannotAsk(f"nobody can be asked here, so give the answer: {answering(gate, many=False)}")
     return ask_gate(session, gate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 import click
@@ -41,7 +42,7 @@ def command(session: Session, run: str | None, every: bool, workflow: str | None
         return _all(session, workflow, leave=leave)
     app = session.app()
     run_id = run_adopted(session, run)
-    session.how_to_go_on = f"`holdfast resume {run_id}` goes on from where the run stands."
+    session.how_to_go_on = f"`holdfast resume {quote(run_id)}` goes on from where the run stands."
     app.resume(run_id, here=not leave)
     return tell_and_judge(session, run_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -47,7 +48,7 @@ def command(
     app = session.app()
     run_id = run_adopted(session, run)
     here = app.knows(app.handle(run_id).info().workflow)
-    session.how_to_go_on = f"A rollback that has begun is taken up by: holdfast rollback {run_id}"
+    session.how_to_go_on = f"A rollback that has begun is taken up by: holdfast rollback {quote(run_id)}"
     if to is None:
         if dry_run:
             raise click.UsageError("say where to go back to with --to")

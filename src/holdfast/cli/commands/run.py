@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.acting import offered_files
 from holdfast.cli.flows import graph_named, input_of, is_file, pairs_of
 from holdfast.cli.following import Following
 from holdfast.cli.session import Session
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("workflow", metavar="FLOW")
+@click.argument("workflow", metavar="FLOW", shell_complete=offered_files)
 @click.option("--input", "-i", "given", multiple=True, metavar="NAME=VALUE", help="A field of the input; repeatable.")
 @click.option("--input-file", metavar="FILE", help="The input as a JSON object; - reads standard input.")
 @click.option("--variable", multiple=True, metavar="NAME=VALUE", help="A variable of the graph; repeatable.")
@@ -57,7 +59,7 @@ def command(
     name = graph.id if graph is not None and is_file(workflow) else workflow
     more = {"variables": pairs_of(variable)} if variable else {}
     args, kwargs = ((values,), more) if graph is not None else ((), values)
-    session.how_to_go_on = f"The run goes on from where it stands: holdfast resume {run_id or '@latest'}"
+    session.how_to_go_on = f"The run goes on from where it stands: holdfast resume {quote(run_id or '@latest')}"
     try:
         handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, here=False, **kwargs)
     except InvalidGraph as error:
@@ -65,7 +67,7 @@ def command(
             error.problems.append("name the app that registers them with --app module:name")
         raise
     session.how_to_go_on = (
-        f"The run goes on from where it stands: holdfast resume {handle.run_id} "
+        f"The run goes on from where it stands: holdfast resume {quote(handle.run_id)} "
         "(an effect that was under way is asked about, or done as it says)"
     )
     if run_id is None:
