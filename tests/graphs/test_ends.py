@@ -26,6 +26,13 @@ def test_what_cannot_be_put_into_the_state_fails_the_stage_and_changes_nothing(s
     assert (stage.state["text"], "other" in stage.state) == ("a text", False)
 
 
+def test_what_is_written_last_is_what_is_read_whatever_lay_there_under_a_key_with_dots(stage: GraphStage) -> None:
+    stage.graph([ASK, {**END, "result": "{{ go.ok }}"}], variables={"go.ok": False})
+    stage.go()
+    stage.restart()
+    assert stage.app.answer(stage.run_id, {"ok": True}).result() is True
+
+
 def test_a_key_of_an_effect_may_be_made_of_anything_that_has_a_text(stage: GraphStage) -> None:
     stage.function(name_of)
     effect = {"type": "effect", "function": "name_of", "key": "{{ input.key }}"}

@@ -188,6 +188,7 @@ class _Walk:
             book.pop("looping", None)
             self._failed(stage, error, iteration)
             return True
+        state.clear()  # what was put may have taken the place of older keys
         state.update(fresh)
         if over:
             book.pop("looping", None)
