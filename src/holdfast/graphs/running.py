@@ -131,7 +131,7 @@ class _Walk:
         self.graph = graph
         self.known = known
         self.flow = Flow(graph)
-        self.stager = Stager(graph, known, name)
+        self.stager = Stager(known, name)
 
     def to_the_end(self) -> Any:
         for _ in self.run.loop():

@@ -24,7 +24,6 @@ from holdfast.graphs.definition import (
     Call,
     Effect,
     ForEach,
-    Graph,
     Set,
     Sleep,
     SubWorkflow,
@@ -32,7 +31,7 @@ from holdfast.graphs.definition import (
 )
 from holdfast.graphs.fields import schema_of_fields
 from holdfast.graphs.findings import Known
-from holdfast.graphs.paths import MISSING
+from holdfast.graphs.paths import MISSING, find
 from holdfast.graphs.structure import policy_of
 from holdfast.graphs.templates import Lookup, Unresolved, render, render_text
 
@@ -49,10 +48,9 @@ class Done(msgspec.Struct):
 
 
 class Stager:
-    """Does the stages of one graph."""
+    """Does the stages of one graph, which is known by `name`."""
 
-    def __init__(self, graph: Graph, known: Known, name: str) -> None:
-        self.graph = graph
+    def __init__(self, known: Known, name: str) -> None:
         self.known = known
         self.name = name
 
@@ -193,8 +191,6 @@ def _as_key(text: str) -> str:
 
 def _with_item(outer: Lookup, item: Any, index: int) -> Lookup:
     """A lookup that knows the item, too."""
-    from holdfast.graphs.paths import find
-
     own = {"item": item, "index": index}
 
     def lookup(path: str, /) -> Any:
