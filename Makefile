@@ -6,6 +6,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
+# Tests start many processes: what they load is compiled once, and nothing of it is left beside the sources.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 
 .PHONY: demo test check format bench torture lock clean
 
