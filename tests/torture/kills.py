@@ -137,6 +137,8 @@ class _Campaign:
             if found != wanted:
                 self._model.apply(*pending[:2], **pending.values)
                 after = self._model.shown()
+                if pending[0] == "recover_expired" and found != after and _between(found, wanted, after):
+                    return False  # each run is a commit of its own; the model cannot follow half of them
                 wanted = after if found == after else wanted
         if found == wanted:
             return True
@@ -215,3 +217,8 @@ def _has_less(found: Picture, wanted: Picture) -> bool:
         return sum(len(repr(run)) for run in picture.values())
 
     return size(found) < size(wanted)
+
+
+def _between(found: Picture, before: Picture, after: Picture) -> bool:
+    """Whether each run is as it was before, or as it is after."""
+    return found.keys() == before.keys() and all(found[name] in (before[name], after.get(name)) for name in found)
