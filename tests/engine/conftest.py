@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.engine.stage import Stage
+from tests.folders import quick_folder
 from tests.postgres import places
 
 _count = itertools.count(1)
@@ -21,10 +20,8 @@ _MATRIX = [(store, kind) for store in ("sqlite", "postgres") for kind in ("def",
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
     """A place for databases; in memory where there is such a place, since nothing here is about the disk."""
-    shared = Path("/dev/shm")
-    found = Path(tempfile.mkdtemp(prefix="hf-engine-", dir=shared if shared.is_dir() else None))
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    with quick_folder("engine") as found:
+        yield found
 
 
 @functools.cache

@@ -312,24 +312,24 @@ def test_a_rollback_can_itself_be_gone_back_behind(stage: Stage) -> None:
     assert isinstance(stage.app.rollback_plan(stage.run_id, to=2), holdfast.RollbackPlan)
 
 
-def test_a_process_without_the_workflow_begins_a_rollback_and_one_that_knows_it_carries_it_out(stage: Stage) -> None:
-    shop = Shop(stage)
-    stage.start(shopping(stage, shop))
+def test_a_process_without_the_workflow_begins_a_rollback_and_one_that_knows_it_carries_it_out(alone: Stage) -> None:
+    shop = Shop(alone)
+    alone.start(shopping(alone, shop))
     done = list(shop.calls)
-    with holdfast.App(stage.onlooker) as other:
-        other.rollback(stage.run_id, to=2, by="ana", here=False)
-        assert other.handle(stage.run_id).info().owner is None
-        other.rollback(stage.run_id, here=False)  # taken up where it cannot be carried out: it stays as it is
-    assert stage.status() == "ready"
+    with holdfast.App(alone.onlooker) as other:
+        other.rollback(alone.run_id, to=2, by="ana", here=False)
+        assert other.handle(alone.run_id).info().owner is None
+        other.rollback(alone.run_id, here=False)  # taken up where it cannot be carried out: it stays as it is
+    assert alone.status() == "ready"
     assert shop.calls == done
-    assert stage.journal()[-1]["kind"] == "rolling_back"
-    assert stage.journal()[-1]["by"] == "ana"
-    stage.app.worker().run(until_idle=True)
+    assert alone.journal()[-1]["kind"] == "rolling_back"
+    assert alone.journal()[-1]["by"] == "ana"
+    alone.app.worker().run(until_idle=True)
     assert shop.calls[len(done) :] == [
         ("undo", "c", "receipt c"), ("undo", "b", "receipt b"), ("undo", "a", "receipt a"),
         ("buy", "a"), ("buy", "b"), ("buy", "c"),
     ]  # fmt: skip
-    assert stage.status() == "waiting"
+    assert alone.status() == "waiting"
 
 
 def test_a_rollback_begun_elsewhere_is_refused_and_forced_as_it_is_here(stage: Stage) -> None:

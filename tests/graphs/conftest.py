@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 from holdfast import App, Handle
 from tests.engine.stage import Stage
+from tests.folders import quick_folder
 from tests.postgres import places
 
 _count = itertools.count(1)
@@ -74,10 +73,8 @@ def edge_of(source: str, target: str, *conditions: tuple[Any, ...] | None) -> di
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
     """A place for stores; in memory where there is such a place."""
-    shared = Path("/dev/shm")
-    found = Path(tempfile.mkdtemp(prefix="hf-graphs-", dir=shared if shared.is_dir() else None))
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    with quick_folder("graphs") as found:
+        yield found
 
 
 @functools.cache

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.adapters.langgraph import HoldfastSaver
+from tests.folders import quick_folder
 from tests.langgraph.either import Caller
 from tests.langgraph.sources import Source
 from tests.postgres import places
@@ -27,10 +26,8 @@ _MATRIX = [
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
     """A place for databases; in memory where there is such a place, since nothing here is about the disk."""
-    shared = Path("/dev/shm")
-    found = Path(tempfile.mkdtemp(prefix="hf-langgraph-", dir=shared if shared.is_dir() else None))
-    yield found
-    shutil.rmtree(found, ignore_errors=True)
+    with quick_folder("langgraph") as found:
+        yield found
 
 
 @functools.cache

@@ -6,7 +6,6 @@ from holdfast.engine.commands import Plan
 from holdfast.engine.execution import Execution
 from holdfast.engine.scope import Scope
 from holdfast.errors import InvalidInput
-from holdfast.model.status import PAUSED
 
 
 def breakpoint_here(exe: Execution, scope: Scope, message: str) -> Plan[None]:
@@ -20,10 +19,4 @@ def breakpoint_here(exe: Execution, scope: Scope, message: str) -> Plan[None]:
         yield from exe.attend(scope, call, keyed=False)  # also when it is passed: perhaps it was cancelled here
         if entries:
             return
-        entry = scope.entry("breakpoint", call, keyed=False, message=message)
-        error = exe.suspended(scope)
-        exe.releasing = exe.alarm = True
-        written = yield from exe.write(scope, [entry], status=PAUSED, release=True, snapshot=exe.snapshot([entry]))
-        exe.released = written.status
-        exe.stopped = error
-        raise error
+        yield from exe.rest(scope, [scope.entry("breakpoint", call, keyed=False, message=message)])

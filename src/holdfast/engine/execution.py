@@ -221,19 +221,35 @@ class Execution:
         before, error = self.waits_read, self.suspended(scope, read)
         try:
             if scope.main and scope.busy and not self.alarm and len(scope.flying) <= 1:
-                self.releasing = self.alarm = True
-                more.update(status=WAITING, inbox_read=self.waits_read, release=True, snapshot=self.snapshot(entries))
-                written = yield from self.write(scope, entries, **more)
-                self.released = written.status
-                self.stopped = error
+                more.update(status=WAITING, inbox_read=self.waits_read)
+                yield from self._released(scope, entries, error, more)
             elif entries or more or scope.pending:
                 yield from self.write(scope, entries, **more)
         except Exception:  # what was to be written cannot be stored, so nobody waits
-            scope.stopped = scope.parked = None
-            self.waits_read, self.releasing = before, False
-            self.alarm = self.give_way or self.cancel is not None or self.pause is not None
+            self._waits_not(scope, before)
             raise
         raise error
+
+    def rest(self, scope: Scope, entries: list[EntryData]) -> Plan[Any]:
+        """Record that the run has paused itself, in the same commit that gives it back, and stop."""
+        before, error = self.waits_read, self.suspended(scope)
+        try:
+            yield from self._released(scope, entries, error, {"status": PAUSED})
+        except Exception:
+            self._waits_not(scope, before)
+            raise
+        raise error
+
+    def _released(self, scope: Scope, entries: list[EntryData], error: Suspended, more: dict[str, Any]) -> Plan[None]:
+        self.releasing = self.alarm = True
+        written = yield from self.write(scope, entries, release=True, snapshot=self.snapshot(entries), **more)
+        self.released = written.status
+        self.stopped = error
+
+    def _waits_not(self, scope: Scope, before: int | None) -> None:
+        scope.stopped = scope.parked = None
+        self.waits_read, self.releasing = before, False
+        self.alarm = self.give_way or self.cancel is not None or self.pause is not None
 
     def give_back(self) -> Plan[None]:
         """After everything has stopped: give the run back, if that has not happened yet."""

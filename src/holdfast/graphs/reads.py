@@ -23,7 +23,7 @@ from holdfast.graphs.definition import (
 def texts_of(stage: AnyStage) -> Iterator[tuple[str, Any]]:
     """The fields of a stage whose texts may name parts of the state, without those of its body."""
     match stage:
-        case Call():
+        case Call() | SubWorkflow():
             yield "with", stage.arguments
         case Effect():
             yield "with", stage.arguments
@@ -33,8 +33,6 @@ def texts_of(stage: AnyStage) -> Iterator[tuple[str, Any]]:
             yield "show", stage.show
             yield "who", stage.who
             yield "expired", stage.expired
-        case SubWorkflow():
-            yield "with", stage.arguments
         case Wait():
             yield "event", stage.event
             yield "default", stage.default
