@@ -2,7 +2,11 @@
 
 The parent first records that it starts the child, then makes sure that the child is there, then waits. So a crash at
 any moment strands neither: on resume the parent makes sure again. When a child ends it wakes its parent, which then
-looks at the child itself; the message carries nothing.
+looks at the child itself; the message carries nothing. Once a detached child is known to be there, `child_started`
+records it, and the parent never touches it again: it may have been deleted since.
+
+The child of a fork is itself a fork, from the beginning, of the child its family started by the same call. So it takes
+over the outcomes of effects performed there.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from holdfast.engine.commands import Ended, EntryData, Plan, RunChild, Send
+from holdfast.engine.commands import Ended, EntryData, Plan, ReadFamilyChild, RunChild, Send
 from holdfast.engine.execution import Execution
 from holdfast.engine.scope import Scope
 from holdfast.errors import ChildFailed, InvalidInput
@@ -27,6 +31,8 @@ def child(
     with scope.call(f"child:{name}", key, ("child",)) as (call, entries):
         if entries and entries[-1]["kind"] == "child_ended":
             return _told(entries[-1])
+        if entries and entries[-1]["kind"] == "child_started":
+            return entries[0]["child"]
         digest = exe.codec.digest(args, kwargs)
         if digest is None:
             raise InvalidInput(f"the input of child {name!r} must be storable, since it may run in another process")
@@ -39,11 +45,18 @@ def child(
             epoch = f"@{exe.line.epoch}" if exe.line.epoch else ""
             child_id = check_id("child run_id", _child_id(f"{exe.run_id}/{scope.named(call)}{epoch}"))
             entry = scope.entry("child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached)
+            if exe.forked in ("reuse", "ask"):
+                of: str | None = yield ReadFamilyChild(scope.named(call))
+                entry |= {"of": of} if of is not None else {}
             yield from exe.write(scope, [entry])
             exe.record.children[child_id] = entry
+        source = entries[0].get("of") if entries else entry.get("of")
         read = exe.inbox_read
-        ended: Ended | None = yield RunChild(child_id, workflow, args, kwargs, scope.named(call), detached, definition)
+        ended: Ended | None = yield RunChild(
+            child_id, workflow, args, kwargs, scope.named(call), detached, definition, source, exe.forked
+        )
         if detached:
+            scope.pending.append(scope.entry("child_started", call, keyed, child=child_id))
             return child_id
         if ended is None:
             yield from exe.wait(scope, [], read)
@@ -92,6 +105,7 @@ def farewell(exe: Execution) -> tuple[Send, ...]:
     )
 
 
-def wake_parent(parent: dict[str, Any], run_id: str, incarnation: bytes) -> Send:
-    """What a child sends when it ends."""
-    return Send(parent["run"], "event", wake_name(parent["call"]), f"ended/{run_id}/{incarnation.hex()}")
+def wake_parent(exe: Execution, parent: dict[str, Any]) -> Send:
+    """What a child sends when it ends. The key names this end: a child that is rolled back ends more than once."""
+    key = f"ended/{exe.run_id}/{exe.incarnation.hex()}/{exe.position}"
+    return Send(parent["run"], "event", wake_name(parent["call"]), key)

@@ -75,6 +75,8 @@ class Write(Command):
     timers: tuple[tuple[str, int], ...] = ()
     drop_timers: Sequence[str] = ()
     take: Sequence[int] = ()
+    put_back: tuple[Item, ...] = ()
+    """Items that were taken and are to be read again."""
     send: tuple[Send, ...] = ()
     snapshot: Snapshot | None = None
     status: str | None = None
@@ -86,7 +88,7 @@ class Write(Command):
         """Whether it only appends entries."""
         return not (
             self.marks or self.gates or self.close_gates or self.timers or self.drop_timers or self.take or self.send
-            or self.snapshot is not None or self.status is not None or self.release
+            or self.put_back or self.snapshot is not None or self.status is not None or self.release
         )  # fmt: skip
 
 
@@ -172,6 +174,12 @@ class ReadFamily(Command):
     key: str
 
 
+class ReadFamilyChild(Command):
+    """The id of the child that another run of the family started by the call of this full name, or None."""
+
+    call: str
+
+
 class Performed(Command):
     """A line of another run's ledger."""
 
@@ -193,6 +201,10 @@ class RunChild(Command):
     detached: bool
     definition: Any = None
     """What the child goes by, if that is not for its workflow to say."""
+    source: str | None = None
+    """The run of which the child is a fork, from its beginning."""
+    forked: str = ""
+    """How such a fork treats effects its family performed."""
 
 
 class Ended(Command):

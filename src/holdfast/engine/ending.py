@@ -64,7 +64,7 @@ def _end(exe: Execution, entry: EntryData) -> Plan[None]:
     parent = exe.record.started.get("parent")
     send: tuple[Send, ...] = farewell(exe)
     if parent is not None and not parent.get("detached"):
-        send = (*send, wake_parent(parent, exe.run_id, exe.incarnation))
+        send = (*send, wake_parent(exe, parent))
     record = exe.record
     more: dict[str, Any] = {
         "release": True, "send": send, "close_gates": sorted(record.gates), "drop_timers": sorted(record.timers),

@@ -3,6 +3,10 @@
 Going back to position P keeps what was recorded up to P and takes back the rest. Calls that stand on both sides, begun
 before P and ended after it, are taken back whole: their entries up to P are *void*. A fork also voids calls that had
 not ended by P (an open gate, a sleep, a child), since gates, timers and children belong to the one run.
+
+A rollback also takes back the children whose call is taken back: they are stopped, and what they and the children
+inside them did is undone in the same order as if the run itself had done it. Detached children are left alone. Progress
+is recorded in the journal of the run that is rolled back; the ledgers of the children record what was undone.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.commands import Call, Command, EntryData, Mark, Now, Plan, ReadState, Send, Snapshot, Write
+from holdfast.engine.commands import Call, Command, EntryData, Item, Mark, Plan, ReadState, Snapshot, Write
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
-from holdfast.engine.line import Line, LoopMark, Span, joined
+from holdfast.engine.line import Line, LoopMark, Span, joined, minus
 from holdfast.engine.record import Positioned, full_name
 from holdfast.engine.tokens import takes_token
-from holdfast.errors import RollbackFailed
+from holdfast.errors import RollbackFailed, RunClaimed
 from holdfast.model.status import READY, ROLLING_BACK
 
 FINAL: Final = frozenset(
@@ -30,6 +34,7 @@ FINAL: Final = frozenset(
         "received",
         "sent",
         "child_ended",
+        "child_started",
         "value",
         "loop",
         "saved",
@@ -60,9 +65,20 @@ class Cut(msgspec.Struct):
     """All calls that are taken back, by their full names."""
     gates: list[str]
     timers: list[str]
-    children: list[str]
+    children: list[TakenChild]
     undone: set[str]
     """Effects whose compensation is taken back."""
+    events: list[EntryData]
+    """What was received since, oldest first. It can be received again."""
+
+
+class TakenChild(msgspec.Struct, frozen=True):
+    """A child whose call is taken back."""
+
+    run_id: str
+    position: int
+    """Where it was started."""
+    detached: bool
 
 
 class LedgerLine(Command):
@@ -75,10 +91,42 @@ class LedgerLine(Command):
     result: Any
     call: Any
     after_position: int
+    run_id: str = ""
+    """Whose line it is; empty: the run's own."""
+    incarnation: bytes = b""
+    """Of that run."""
+    path: tuple[tuple[int, int], ...] = ()
+    """Orders lines of several runs: after which position of each run on the way down it was recorded."""
+
+    @property
+    def place(self) -> str | list[str]:
+        """How the line is named in the journal: its key, or the child's id and its key."""
+        return [self.run_id, self.key] if self.run_id else self.key
 
 
 class ReadLedger(Command):
     """The run's ledger, as a list of `LedgerLine`."""
+
+
+class ReadChildren(Command):
+    """The ledgers of these attached children, and of those inside them, as a list of `LedgerLine`."""
+
+    children: list[TakenChild]
+
+
+class StopChild(Command):
+    """End a child, and those inside it, as cancelled. Throws RunClaimed if a living owner holds one of them."""
+
+    run_id: str
+    by: str
+
+
+class MarkChild(Command):
+    """Record in the ledger of a child that an effect was undone."""
+
+    run_id: str
+    incarnation: bytes
+    key: str
 
 
 def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
@@ -87,7 +135,7 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
     for position, entry in live:
         if "call" in entry and entry["kind"] != "log":
             calls.setdefault(full_name(entry.get("in", ""), entry["call"]), []).append((position, entry))
-    cut = Cut(to, [], set(), [], [], [], [], set())
+    cut = Cut(to, [], set(), [], [], [], [], set(), [])
     kept: set[str] = set()
     moved = max((at for at, entry in live if at <= to and ("call" in entry or entry["kind"] == "turn")), default=0)
     for name, entries in calls.items():
@@ -97,9 +145,10 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
             continue
         cut.void += before
         cut.calls.append(name)
-        for _, entry in entries:
-            _note(cut, entry)
+        for position, entry in entries:
+            _note(cut, position, entry)
     cut.keys -= kept  # a later call of an explicit key only repeated the record of the one that stays
+    cut.events.sort(key=lambda entry: int(entry["position"]))
     return cut
 
 
@@ -108,7 +157,9 @@ def _ended(entries: list[Positioned], moved: int) -> bool:
     at, last = entries[-1]
     if last["kind"] == "breakpoint":  # passed only if something came after it
         return at < moved
-    return last["kind"] in FINAL or (last["kind"] == "child" and last["detached"])
+    if last["kind"] == "child" and last["detached"]:  # before there was `child_started`: surely started if passed
+        return at < moved
+    return last["kind"] in FINAL
 
 
 def tells_of_effect(entry: EntryData) -> bool:
@@ -116,7 +167,7 @@ def tells_of_effect(entry: EntryData) -> bool:
     return entry["kind"] in ("intent", "outcome") and "key" in entry and entry.get("how") != "recorded"
 
 
-def _note(cut: Cut, entry: EntryData) -> None:
+def _note(cut: Cut, position: int, entry: EntryData) -> None:
     if tells_of_effect(entry):
         cut.keys.add(entry["key"])
     if entry["kind"] == "undone":
@@ -125,20 +176,17 @@ def _note(cut: Cut, entry: EntryData) -> None:
         cut.gates.append(entry["gate"])
     if "timer" in entry:
         cut.timers.append(entry["timer"])
-    if entry["kind"] == "child" and not entry["detached"]:
-        cut.children.append(entry["child"])
+    if entry["kind"] == "child":
+        cut.children.append(TakenChild(entry["child"], position, entry["detached"]))
+    if entry["kind"] == "received" and "timeout" not in entry:
+        facts = {name: entry.get(name) for name in ("event", "value", "by", "item")}
+        cut.events.append({"position": position, **facts})
 
 
 def without(spans: list[Span], void: list[int]) -> list[Span]:
     """Spans without these positions."""
-    for position in sorted(void):
-        found = []
-        for first, last in spans:
-            if first <= position <= last:
-                found += [(first, position - 1), (position + 1, last)]
-            else:
-                found.append((first, last))
-        spans = found
+    for position in void:
+        spans = minus(spans, (position, position))
     return joined(spans)
 
 
@@ -152,19 +200,21 @@ class Undo(msgspec.Struct):
     let_go: list[LedgerLine]
     """Taken over from another run, so not this one's to undo; what stands there is asked anew."""
     compensated: list[LedgerLine]
-    """Undone by the run itself, which would go on as if they were still done."""
+    """Undone since, by the run itself or a rollback of its parent; it would go on as if they were still done."""
 
 
-def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str]) -> Undo:
-    """Sort the effects that are taken back, the newest first. `recorded`: those the journal still tells of."""
+def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str], undone: set[str], inside: list[LedgerLine]) -> Undo:
+    """Sort the effects that are taken back, the newest first.
+
+    `recorded` are those the journal still has, `undone` those of them that a rollback of the parent has undone;
+    `inside` are the lines of children that are taken back.
+    """
     found = Undo([], [], [], [], [])
-    for line in sorted(lines, key=lambda line: (line.after_position, line.number), reverse=True):
-        taken_back = line.key in cut.keys if line.key in recorded else line.after_position >= cut.to
-        if not taken_back:
-            found.compensated += [line] if line.key in cut.undone else []
-            continue
+    own = [line for line in lines if _is_taken_back(line, cut, recorded)]
+    found.compensated = [line for line in lines if line not in own and line.key in cut.undone | undone]
+    for line in sorted([*own, *inside], key=_order, reverse=True):
         if (line.call or {}).get("reused"):
-            found.let_go += [line] if line.state == "done" else []
+            found.let_go += [line] if line.state == "done" and not line.run_id else []
         elif line.state == "intent":
             found.in_doubt.append(line)
         elif line.state == "done" and (line.call or {}).get("undo"):
@@ -172,6 +222,14 @@ def undo_of(lines: list[LedgerLine], cut: Cut, recorded: set[str]) -> Undo:
         elif line.state == "done":
             found.irreversible.append(line)
     return found
+
+
+def _is_taken_back(line: LedgerLine, cut: Cut, recorded: set[str]) -> bool:
+    return line.key in cut.keys if line.key in recorded else line.after_position >= cut.to
+
+
+def _order(line: LedgerLine) -> tuple[tuple[int, int], ...]:
+    return line.path or ((line.after_position, line.number),)
 
 
 # --- carrying it out -------------------------------------------------------------------------------------------------
@@ -182,41 +240,89 @@ def begin_entry(
 ) -> EntryData:
     """The entry with which a rollback begins: all that it will do, so that any process can take it up."""
     return {
-        "kind": "rolling_back", "to": cut.to, "void": cut.void, "by": by, "undo": [line.key for line in undo.undo],
-        "left": [line.key for line in undo.irreversible + undo.in_doubt],
+        "kind": "rolling_back", "to": cut.to, "void": cut.void, "by": by, "undo": [line.place for line in undo.undo],
+        "left": [line.place for line in undo.irreversible + undo.in_doubt],
         "let_go": [line.key for line in undo.let_go], "base": base,
         "spans": [list(span) for span in without(spans, cut.void)],
         "loops": [msgspec.to_builtins(mark) for mark in loops],
-        "gates": cut.gates, "timers": cut.timers, "children": cut.children, "next_node": next_node,
+        "gates": cut.gates, "timers": cut.timers, "next_node": next_node, "events": cut.events,
+        "children": [child.run_id for child in cut.children if not child.detached],
+        "started_at": [child.position for child in cut.children if not child.detached],
     }  # fmt: skip
 
 
 def carry_out(exe: Execution, undos: Mapping[str, Callable[..., Any]], *, force: bool) -> Plan[None]:
-    """Undo what is to be undone, in order, each recorded; then the run stands where it was."""
+    """Stop the children, undo what is to be undone, in order, each recorded; then the run stands where it was."""
     begun, past = exe.record.rollback[0], exe.record.rollback[1:]
-    done = {entry["key"] for entry in past if entry["kind"] == "undone"}
-    lines: dict[str, LedgerLine] = {line.key: line for line in (yield ReadLedger())}
-    for key in begun["undo"]:
-        if key not in done:
-            yield from _undo(exe, lines[key], undos, force=force)
+    for child in begun["children"]:
+        try:
+            yield StopChild(child, begun["by"])
+        except RunClaimed:
+            yield from _stop_here(exe, [])
+            raise
+    done = [_place(entry) for entry in past if entry["kind"] == "undone"]
+    lines: list[LedgerLine] = yield ReadLedger()
+    started = begun.get("started_at", [])
+    inside: list[LedgerLine] = yield ReadChildren(
+        [TakenChild(child, at, False) for child, at in zip(begun["children"], started, strict=False)]
+    )
+    todo = yield from _to_undo(exe, begun, [*lines, *inside], force=force)
+    for line in todo:
+        if line.place not in done:
+            yield from _undo(exe, line, undos, force=force)
     yield from _arrive(exe, begun)
 
 
+def _place(entry: EntryData) -> str | list[str]:
+    return [entry["run"], entry["key"]] if "run" in entry else entry["key"]
+
+
+def _to_undo(exe: Execution, begun: EntryData, lines: list[LedgerLine], *, force: bool) -> Plan[list[LedgerLine]]:
+    """What is left to undo, newest first: what was planned, and what children did between the plan and their stop."""
+    planned = [line for place in begun["undo"] for line in lines if line.place == place]
+    nothing = Cut(0, [], set(), [], [], [], [], set(), [])
+    late = undo_of([], nothing, set(), set(), [line for line in lines if line.run_id])
+    known = [*begun["undo"], *begun["left"]]
+    stuck = [line for line in (*late.irreversible, *late.in_doubt) if line.place not in known]
+    if stuck and not force:
+        text = (
+            f"effect {stuck[0].key!r} of child run {stuck[0].run_id!r} was begun after the rollback was planned and "
+            "cannot be undone; take the rollback up again with force=True to leave it as it is"
+        )
+        failure = {"type": "RollbackRefused", "message": text}
+        yield from _stop_here(exe, [{"kind": "undo_failed", "key": stuck[0].key, "run": stuck[0].run_id,
+                                     "error": failure}])  # fmt: skip
+        raise RollbackFailed(exe.run_id, stuck[0].key, failure)
+    return [*[line for line in late.undo if line.place not in known], *planned]
+
+
+def _stop_here(exe: Execution, entries: list[EntryData]) -> Plan[None]:
+    """Give the run back as it stands; the rollback can be taken up again."""
+    written = yield Write(entries, status=ROLLING_BACK, release=True)
+    exe.released = written.status
+
+
 def _undo(exe: Execution, line: LedgerLine, undos: Mapping[str, Callable[..., Any]], *, force: bool) -> Plan[None]:
-    yield Write([{"kind": "undoing", "key": line.key, "undo": line.call["undo"]}])
+    about: EntryData = {"key": line.key, **({"run": line.run_id} if line.run_id else {})}
+    if line.state == "undone":  # a child's ledger was written, and then the process died
+        yield Write([{"kind": "undone", **about}])
+        return
+    yield Write([{"kind": "undoing", **about, "undo": line.call["undo"]}])
     try:
         undo, args, kwargs = undo_call(exe, line, undos)
         yield Call(undo, args, kwargs, world=True)
     except (Exception, SystemExit) as error:
         failure = failure_of(error)
         if force:
-            yield Write([{"kind": "undone", "key": line.key, "left": True, "error": failure}])
+            yield Write([{"kind": "undone", **about, "left": True, "error": failure}])
             return
-        entry = {"kind": "undo_failed", "key": line.key, "error": failure}
-        written = yield Write([entry], status=ROLLING_BACK, release=True)
-        exe.released = written.status
+        yield from _stop_here(exe, [{"kind": "undo_failed", **about, "error": failure}])
         raise RollbackFailed(exe.run_id, line.key, failure) from error
-    yield Write([{"kind": "undone", "key": line.key}], (Mark(line.key, "undone"),))
+    if line.run_id:
+        yield MarkChild(line.run_id, line.incarnation, line.key)
+        yield Write([{"kind": "undone", **about}])
+    else:
+        yield Write([{"kind": "undone", **about}], (Mark(line.key, "undone"),))
 
 
 def undo_call(
@@ -229,7 +335,8 @@ def undo_call(
         raise LookupError(f"this process has no undo function {name!r}; import the module that registers it")
     kwargs = line.call["kwargs"]
     if takes_token(undo):
-        token = exe.codec.effect_token(exe.incarnation, f"undo:{line.key}", exe.line.epoch)
+        incarnation = line.incarnation or exe.incarnation
+        token = exe.codec.effect_token(incarnation, f"undo:{line.key}", exe.line.epoch)
         kwargs = {**kwargs, "idempotency_key": token}
     return undo, (line.result, *line.call["args"]), kwargs
 
@@ -248,17 +355,20 @@ def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
         state, version = yield ReadState(begun["base"])
     line = Line(loops=[LoopMark(**mark) for mark in begun["loops"]])
     line.epoch, line.forked = exe.line.epoch + 1, exe.line.forked
-    left = [*begun["left"], *(yield from _left_by_force(begun))]
+    left = [*[key for key in begun["left"] if isinstance(key, str)], *(yield from _left_by_force(begun))]
     line.left = {**exe.line.left, **{_EPOCH.sub("", key): line.epoch for key in left}}
     resume = line.told([(first, last) for first, last in begun["spans"]], line.loops, version)
-    entry = {"kind": "rolled_back", "to": begun["to"], "void": begun["void"], "epoch": line.epoch, "by": begun["by"]}
-    now_us: int = yield Now()
-    send = tuple(
-        Send(child, "cancel", "cancel", f"rolled back/{exe.run_id}/{child}/{now_us}") for child in begun["children"]
+    entry = {
+        "kind": "rolled_back", "to": begun["to"], "void": begun["void"], "epoch": line.epoch, "by": begun["by"],
+        "left": line.left,
+    }  # fmt: skip
+    events = tuple(
+        Item(event["item"] or 0, "event", event["event"], event["by"], 0, event["value"])
+        for event in begun.get("events", [])
     )
     written = yield Write(
         [entry], marks=tuple(Mark(key, "undone") for key in begun["let_go"]), close_gates=begun["gates"],
-        drop_timers=begun["timers"], send=send,
+        drop_timers=begun["timers"], put_back=events,
         snapshot=Snapshot(state, resume, next_node=begun.get("next_node")), status=READY, release=True,
     )  # fmt: skip
     exe.released = written.status

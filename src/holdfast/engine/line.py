@@ -98,6 +98,12 @@ def line_of(resume: dict[str, Any], covers: int, checkpoint_id: str) -> Line:
     return line
 
 
+def minus(spans: list[Span], gap: Span) -> list[Span]:
+    """Spans without the positions of `gap`."""
+    parts = [part for first, last in spans for part in ((first, min(last, gap[0] - 1)), (max(first, gap[1] + 1), last))]
+    return joined(parts)
+
+
 def joined(spans: list[Span]) -> list[Span]:
     """Spans that touch become one."""
     found: list[Span] = []

@@ -75,7 +75,8 @@ def wait_for(exe: Execution, scope: Scope, event: str, timeout: Any, default: An
         item = exe.find_item(("event",), event)
         if item is not None:
             scope.take.append(item.number)
-            scope.pending.append(scope.entry("received", call, keyed, event=event, value=item.value, by=item.by))
+            entry = scope.entry("received", call, keyed, event=event, value=item.value, by=item.by, item=item.number)
+            scope.pending.append(entry)
             if entries and "timer" in entries[0]:
                 exe.record.timers.discard(entries[0]["timer"])
                 yield from exe.write(scope, [], drop_timers=(entries[0]["timer"],))

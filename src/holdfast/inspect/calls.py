@@ -14,9 +14,10 @@ from holdfast.engine.record import full_name
 
 KINDS: Final = {
     "step": "step", "attempt": "step", "intent": "effect", "outcome": "effect", "asked": "ask", "answered": "ask",
-    "sleep": "sleep", "wait": "wait", "received": "wait", "child": "child", "child_ended": "child", "map": "map",
-    "gather": "gather", "loop": "loop", "value": "value", "sent": "send", "saved": "checkpoint", "refused": "call",
-    "cancelling": "call", "breakpoint": "breakpoint", "compensating": "compensate",
+    "sleep": "sleep", "wait": "wait", "received": "wait", "child": "child", "child_ended": "child",
+    "child_started": "child", "map": "map", "gather": "gather", "loop": "loop", "value": "value", "sent": "send",
+    "saved": "checkpoint", "refused": "call", "cancelling": "call", "breakpoint": "breakpoint",
+    "compensating": "compensate",
 }  # fmt: skip
 """What kind of row the first entry of a call makes."""
 _ROLLBACK: Final = frozenset({"rolling_back", "undoing", "undone", "undo_failed", "rolled_back"})

@@ -137,6 +137,16 @@ class NewItem(Part, frozen=True):
     body: bytes
 
 
+class ReturnedItem(Part, frozen=True):
+    """An event that was taken out of the inbox and is put back at its place, to be read again."""
+
+    number: int
+    """0 if that is not known; then it becomes the newest item."""
+    name: str
+    by: str
+    body: bytes
+
+
 class NewMessage(Part, frozen=True):
     """An item for another run's inbox, delivered at least once and recognised by its key."""
 
@@ -186,6 +196,8 @@ class Commit(Part, frozen=True):
     drop_timers: tuple[str, ...] = ()
     deliver: tuple[NewItem, ...] = ()
     take_items: tuple[int, ...] = ()
+    return_items: tuple[ReturnedItem, ...] = ()
+    """Only rollbacks set it."""
     inbox_read: int | None = None
     """With status `waiting`: the last inbox number the writer has read. A newer item makes the run ready instead."""
     send: tuple[NewMessage, ...] = ()

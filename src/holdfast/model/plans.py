@@ -10,6 +10,8 @@ from holdfast.model.views import View
 class EffectPlan(View, frozen=True, kw_only=True):
     """An effect that a rollback would take back."""
 
+    run_id: str
+    """The run that performed it: the one that is rolled back, or a child of it."""
     key: str
     tool: str
     undo: str | None
@@ -37,11 +39,23 @@ class RollbackPlan(View, frozen=True, kw_only=True):
     calls: tuple[str, ...]
     """Everything recorded that is taken back, and done anew when the run goes on."""
     children: tuple[str, ...]
-    """Child runs that are cancelled."""
+    """Child runs that are taken back, with those inside them: stopped if they have not ended, their effects undone."""
+    detached: tuple[str, ...] = ()
+    """Child runs that are on their own. They are left alone, and started again when the run goes on."""
+    detached_effects: tuple[EffectPlan, ...] = ()
+    """Effects they have performed, which would be performed again. They stop it, too."""
 
     @property
     def problems(self) -> list[str]:
         """What stands against it."""
-        found = [f"effect {e.key!r} ({e.tool}) cannot be undone" for e in self.irreversible]
-        found += [f"nobody knows whether effect {e.key!r} ({e.tool}) happened" for e in self.in_doubt]
-        return found + [f"effect {e.key!r} ({e.tool}) was undone since; go back to before it" for e in self.compensated]
+        found = [f"{self._effect(e)} cannot be undone" for e in self.irreversible]
+        found += [f"the outcome of {self._effect(e)} is unknown" for e in self.in_doubt]
+        found += [f"{self._effect(e)} was undone since; go back to before it" for e in self.compensated]
+        return found + [
+            f"{self._effect(e)} is not undone, since that child is detached, and would be performed again"
+            for e in self.detached_effects
+        ]
+
+    def _effect(self, effect: EffectPlan) -> str:
+        of_child = f" of child run {effect.run_id!r}" if effect.run_id != self.run_id else ""
+        return f"effect {effect.key!r} ({effect.tool}){of_child}"

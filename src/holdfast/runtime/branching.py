@@ -73,7 +73,7 @@ _ENDS = ("completed", "failed", "cancelling", "cancelled")
 
 def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Commit:
     run, base, cut = whole.run, whole.base(to), cut_at(whole.live, to, fork=True)
-    undone = sorted(cut.undone - cut.keys)
+    undone = sorted((cut.undone | whole.undone_keys()) - cut.keys)
     if undone:
         raise InvalidInput(
             f"run {run.run_id!r} has undone effect {undone[0]!r} since position {to}; a fork from there would go on as "

@@ -6,6 +6,7 @@ function, wait, do branches side by side.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from holdfast.clock import US
 from holdfast.engine import commands as c
 from holdfast.engine.execution import Execution
-from holdfast.engine.goingback import ReadLedger
+from holdfast.engine.goingback import MarkChild, ReadChildren, ReadLedger, StopChild
 from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageError, Suspended
 from holdfast.model import commit as why
 from holdfast.model.commit import (
@@ -25,9 +26,11 @@ from holdfast.model.commit import (
     NewGate,
     NewMessage,
     Refused,
+    ReturnedItem,
     Timer,
 )
 from holdfast.model.rows import ChunkRow, EffectRow, RunRow
+from holdfast.runtime.descendants import FamilyChildren, attached_lines, mark_undone, stop_child
 from holdfast.runtime.reads import RESUME, family_lines, inbox_items, state_of
 from holdfast.runtime.starting import run_child
 from holdfast.runtime.whole import ledger_lines
@@ -87,6 +90,13 @@ class Carrier:
             c.ReadState: lambda command: lambda: state_of(self.core, self.row, command.checkpoint_id),
             ReadLedger: lambda _: lambda: ledger_lines(self.core, self.row),
             c.ReadFamily: lambda command: lambda: family_lines(self.core, self.row, command.key),
+            c.ReadFamilyChild: lambda command: lambda: self._family_children.find(command.call),
+            ReadChildren: lambda command: lambda: attached_lines(self.core, self.row, command.children),
+        }
+        self._acts: dict[type, Callable[[Any], Carried[Any]]] = {
+            c.RunChild: lambda command: run_child(self, command),
+            StopChild: lambda command: stop_child(self.app, self.row, command.run_id, command.by),
+            MarkChild: lambda command: mark_undone(self.app, command),
         }
 
     def carry(self, plan: c.Plan[R]) -> Carried[R]:
@@ -122,9 +132,9 @@ class Carrier:
             return self._do[kind](command)
         if kind in self._read:
             return (yield from self._safely(self._read[kind](command)))
-        if kind is c.RunChild:
+        if kind in self._acts:
             try:
-                return (yield from run_child(self, command))
+                return (yield from self._acts[kind](command))
             except StorageError as error:
                 raise self._halted(error) from error
         return (yield command)
@@ -141,6 +151,10 @@ class Carrier:
         stopped.__cause__ = error
         self.exe.stopped = stopped
         return stopped
+
+    @functools.cached_property
+    def _family_children(self) -> FamilyChildren:
+        return FamilyChildren(self.core, self.row)
 
     # --- the claim ---------------------------------------------------------------------------------------------------
 
@@ -219,6 +233,8 @@ class Carrier:
             close_gates=tuple(write.close_gates),
             timers=tuple([Timer(name, due_us) for name, due_us in write.timers]),
             drop_timers=tuple(write.drop_timers), take_items=tuple(write.take), inbox_read=write.inbox_read,
+            return_items=tuple([ReturnedItem(i.number, i.name, i.by, value_body(core, i.value, "an event"))
+                                for i in write.put_back]),
             send=tuple([NewMessage(s.target, s.kind, s.name, s.key, value_body(core, s.value, "a message"))
                         for s in write.send]),
             release=write.release,

@@ -16,8 +16,7 @@ from holdfast.model.views import RunInfo
 from holdfast.runtime import outside
 from holdfast.runtime.reads import last_entry, past_of
 from holdfast.runtime.reaper import redeliver, ring
-from holdfast.runtime.starting import Acts, Claimed, claim
-from holdfast.store.decide import is_live
+from holdfast.runtime.starting import Acts, Claimed, claim, is_held
 from holdfast.store.seal import check_run
 from holdfast.verbs.shown import run_info
 
@@ -62,7 +61,7 @@ def _to_move_on(app: AppCore, row: RunRow, memo: Memo) -> Acts[Claimed | None]:
     """The run, if it can be moved on here; else a child it waits for that can be."""
     if app.known(row.workflow) is None:
         return None
-    if row.status == READY or (row.status in AT_WORK and not (yield from _is_held(app, row))):
+    if row.status == READY or (row.status in AT_WORK and not (yield from is_held(app, row))):
         return (yield from claim(app, row.run_id))
     if row.status != WAITING:
         return None
@@ -76,16 +75,6 @@ def _to_move_on(app: AppCore, row: RunRow, memo: Memo) -> Acts[Claimed | None]:
         if claimed is not None:
             return claimed
     return None
-
-
-def _is_held(app: AppCore, row: RunRow) -> Acts[bool]:
-    """Whether somebody alive holds the run, as far as can be told without trying to take it."""
-    if not row.owner or (row.owner == app.owner and row.nonce not in app.nonces):
-        return False
-    if not is_live(row, app.core.clock.lease_time):
-        return False
-    gone: bool = yield lambda: app.core.port.is_gone(row.owner)
-    return not gone
 
 
 def until_of(timeout: float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.goingback import Cut, LedgerLine, Undo, begin_entry, carry_out, cut_at, undo_of
 from holdfast.engine.record import record_of
@@ -15,6 +15,7 @@ from holdfast.errors import (
     LeaseLost,
     RollbackFailed,
     RollbackRefused,
+    RunClaimed,
     StorageError,
     UnknownWorkflow,
 )
@@ -23,6 +24,7 @@ from holdfast.model.commit import Commit, Committed, Guard, NewEntry
 from holdfast.model.plans import EffectPlan, RollbackPlan
 from holdfast.model.status import READY, ROLLING_BACK
 from holdfast.runtime.carrier import Carrier
+from holdfast.runtime.descendants import Descendant, check_free, descendants
 from holdfast.runtime.outside import known_run, leave, somebody
 from holdfast.runtime.reads import past_of
 from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 def planned(app: AppCore, run_id: str, to: Any) -> Acts[RollbackPlan]:
     """What a rollback would do."""
     whole: Whole = yield lambda: whole_of(app.core, run_id)
-    cut, undo = _cut(whole, to)
-    return _shown(run_id, cut, undo)
+    taken: _Taken = yield lambda: _taken_back(app, whole, to)
+    return _shown(run_id, taken)
 
 
 def rolled_back(
@@ -58,8 +60,9 @@ def rolled_back(
         whole: Whole = yield lambda: whole_of(app.core, run_id)
         if here and app.known(whole.run.workflow) is None:
             raise UnknownWorkflow(whole.run.workflow, list(app.registry.workflows))
-        cut, undo = _cut(whole, to)
-        plan = _shown(run_id, cut, undo)
+        cut, undo, inside = yield lambda whole=whole: _taken_back(app, whole, to)
+        plan = _shown(run_id, _Taken(cut, undo, inside))
+        yield from check_free(app, inside)
         if plan.problems and not force:
             raise RollbackRefused(run_id, plan, plan.problems)
         base = whole.base(cut.to)
@@ -105,24 +108,39 @@ def _taken_up(app: AppCore, run_id: str) -> Acts[Claimed]:
     return claimed
 
 
-def _cut(whole: Whole, to: Any) -> tuple[Cut, Undo]:
+class _Taken(NamedTuple):
+    """What a rollback takes back, of the run and of its children."""
+
+    cut: Cut
+    undo: Undo
+    inside: list[Descendant]
+
+
+def _taken_back(app: AppCore, whole: Whole, to: Any) -> _Taken:
     cut = cut_at(whole.live, whole.target(to))
     lines = [ledger_line(whole.run, row) for row in whole.effects]
-    return cut, undo_of(lines, cut, whole.recorded_keys())
+    inside = descendants(app.core, whole.run, cut.children)
+    attached = [line for each in inside if not each.is_detached for line in each.lines]
+    return _Taken(cut, undo_of(lines, cut, whole.recorded_keys(), whole.undone_keys(), attached), inside)
 
 
-def _shown(run_id: str, cut: Cut, undo: Undo) -> RollbackPlan:
+def _shown(run_id: str, taken: _Taken) -> RollbackPlan:
+    cut, undo = taken.cut, taken.undo
+    alone = [each for each in taken.inside if each.is_detached]
+    left = [line for each in alone for line in each.lines if line.state in ("done", "intent")]
     return RollbackPlan(
-        run_id=run_id, to=cut.to, undo=_effects(undo.undo), irreversible=_effects(undo.irreversible),
-        in_doubt=_effects(undo.in_doubt), compensated=_effects(undo.compensated),
-        calls=tuple(cut.calls), children=tuple(cut.children),
+        run_id=run_id, to=cut.to, undo=_effects(run_id, undo.undo), irreversible=_effects(run_id, undo.irreversible),
+        in_doubt=_effects(run_id, undo.in_doubt), compensated=_effects(run_id, undo.compensated),
+        calls=tuple(cut.calls), children=tuple(each.run.run_id for each in taken.inside if not each.is_detached),
+        detached=tuple(each.run.run_id for each in alone),
+        detached_effects=_effects(run_id, [line for line in left if not (line.call or {}).get("reused")]),
     )  # fmt: skip
 
 
-def _effects(lines: list[LedgerLine]) -> tuple[EffectPlan, ...]:
+def _effects(run_id: str, lines: list[LedgerLine]) -> tuple[EffectPlan, ...]:
     return tuple(
         EffectPlan(
-            key=line.key, tool=line.tool, undo=(line.call or {}).get("undo"),
+            run_id=line.run_id or run_id, key=line.key, tool=line.tool, undo=(line.call or {}).get("undo"),
             arguments=(line.call or {}).get("args", []), result=line.result,
             keywords=(line.call or {}).get("kwargs", {}),
         )
@@ -140,7 +158,7 @@ def go_on(carrier: Carrier) -> Acts[BaseException | None]:
         return stopped.__cause__
     except LeaseLost:
         return ClaimLost(exe.run_id, carrier.row.owner, carrier.taken_by or None)
-    except RollbackFailed as failed:
+    except (RollbackFailed, RunClaimed) as failed:
         return failed
     except GeneratorExit:
         raise

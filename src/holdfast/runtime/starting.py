@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,12 +14,16 @@ from holdfast.engine.commands import Ended, RunChild
 from holdfast.errors import HoldfastError, InputConflict, InvalidInput, RunNotFound, StorageError, Unstorable
 from holdfast.ids import check_id
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Committed, Guard, NewEntry, NewRun, Refused, Take
+from holdfast.model.commit import Commit, Committed, Guard, NewCheckpoint, NewEntry, NewRun, Refused, Take
 from holdfast.model.rows import RunRow
 from holdfast.model.status import AT_WORK, CANCELLED, COMPLETED, READY, TERMINAL
 from holdfast.runtime.codec import CODEC
-from holdfast.runtime.reads import first_entry, last_entry
+from holdfast.runtime.reads import RESUME, first_entry, last_entry
+from holdfast.state.encoder import encode
+from holdfast.state.values import pack, pack_sorted
+from holdfast.store.decide import is_live
 from holdfast.store.seal import check_run
+from holdfast.store.tags import write_metadata
 from holdfast.verbs.core import Holder, Place
 from holdfast.verbs.refusals import refusal
 from holdfast.verbs.values import metadata_pairs, value_body
@@ -60,6 +64,10 @@ class Start(msgspec.Struct):
     parent: dict[str, Any] | None = None
     definition: Any = None
     """What it goes by, for a declared workflow."""
+    source: str | None = None
+    """The run of which it is a fork from its beginning; such a fork takes outcomes from its family."""
+    forked: str = ""
+    """How it treats effects its family performed."""
 
     def entry(self) -> dict[str, Any]:
         """The first entry of its journal."""
@@ -139,15 +147,19 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
         text = str(error).replace(error.path, path, 1)
         raise Unstorable(f"the input of workflow {start.workflow!r} cannot be stored: {text}", path) from None
     pairs = metadata_pairs(start.metadata) if start.metadata else ()
-    taken_at = time.monotonic()
-    commit = Commit(
-        start.run_id, app.token(8), create=NewRun(required=True), workflow=start.workflow, metadata=pairs,
-        entries=(NewEntry("started", body),), take=take_of(app) if take else None,
-    )  # fmt: skip
-    outcome = yield from taking(app, commit) if take else _plain(commit)
+    while True:
+        taken_at = time.monotonic()
+        new, checkpoints = (yield lambda: _joined(app, start)) if start.source is not None else _ALONE
+        commit = Commit(
+            start.run_id, app.token(8), create=new, workflow=start.workflow, metadata=pairs,
+            entries=(NewEntry("started", body),), checkpoints=checkpoints, take=take_of(app) if take else None,
+        )  # fmt: skip
+        outcome = yield from taking(app, commit) if take else _plain(commit)
+        if type(outcome) is Committed or outcome.why != why.SOURCE:  # else the source was swept while it was read
+            break
     if type(outcome) is Committed:
-        row = outcome.run
-        return row, claimed_of(app, row, taken_at, fresh=True, started=settled) if take else None
+        row, fresh = outcome.run, not checkpoints
+        return row, claimed_of(app, row, taken_at, fresh=fresh, started=settled) if take else None
     if outcome.why != why.RUN_EXISTS:
         raise refusal(app.place, commit, outcome)
     row = check_run(outcome.run)
@@ -158,6 +170,22 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
     if not found or not all(same):
         raise InputConflict(start.run_id, "input")
     return row, None
+
+
+_ALONE: Final[tuple[NewRun, tuple[NewCheckpoint, ...]]] = NewRun(required=True), ()
+
+
+def _joined(app: AppCore, start: Start) -> tuple[NewRun, tuple[NewCheckpoint, ...]]:
+    """How a fork of `start.source` is created, with the checkpoint that says so; on its own if that is gone."""
+    source = app.core.port.run(start.source or "")
+    if source is None:
+        return _ALONE
+    resume = {
+        "spans": [[1, 1]], "loops": [], "needs": [], "epoch": 0, "version": start.version, "forked": start.forked,
+    }  # fmt: skip
+    origin = pack(f"{source.run_id}@journal.1")
+    first = NewCheckpoint("", encode({}).root, metadata=write_metadata(((RESUME, pack_sorted(resume)),)))
+    return NewRun(True, source.run_id, source.incarnation, source.gc_epoch, origin), (first,)
 
 
 def _plain(commit: Commit) -> Acts[Any]:
@@ -198,6 +226,16 @@ def fence_of_dead(app: AppCore, refused: Refused) -> Acts[int | None]:
     return row.fence if gone else None
 
 
+def is_held(app: AppCore, row: RunRow) -> Acts[bool]:
+    """Whether a living owner holds the run, as far as can be found out without trying to take it."""
+    if not row.owner or (row.owner == app.owner and row.nonce not in app.nonces):
+        return False
+    if not is_live(row, app.core.clock.lease_time):
+        return False
+    gone: bool = yield lambda: app.core.port.is_gone(row.owner)
+    return not gone
+
+
 def ended_of(row: RunRow, last: dict[str, Any]) -> Ended:
     """How a run has ended, told by its last entry."""
     if row.status == COMPLETED:
@@ -217,7 +255,8 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
     parent = {"run": carrier.row.run_id, "call": command.call, "detached": command.detached}
     version = known.version if known is not None else 1
     start = Start(
-        command.run_id, name, version, command.args, command.kwargs, parent=parent, definition=command.definition
+        command.run_id, name, version, command.args, command.kwargs, parent=parent, definition=command.definition,
+        source=command.source, forked=command.forked,
     )  # fmt: skip
     here = known is not None and not command.detached
     there = (yield lambda: app.core.port.run(command.run_id)) if known is not None and known.is_declared else None

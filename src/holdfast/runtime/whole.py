@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast.engine.goingback import LedgerLine, tells_of_effect, without
-from holdfast.engine.line import Line, LoopMark, Span, line_of
+from holdfast.engine.line import Line, LoopMark, Span, line_of, minus
 from holdfast.engine.record import Positioned, full_name, live_path, record_of
 from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
@@ -35,11 +35,14 @@ class Whole(NamedTuple):
 
     run: RunRow
     rows: list[EntryRow]
+    entries: list[Positioned]
+    """All that is in the journal, without what stands for pruned entries."""
     live: list[Positioned]
     effects: list[EffectRow]
     checkpoints: list[CheckpointRow]
     dead: list[Span]
-    """What rollbacks took back, or prune removed."""
+    """What rollbacks took back."""
+    pruned: list[Span]
     voided: list[int]
     """Entries that rollbacks, or a fork, have taken back although they stand before their mark. What was taken back
     stays so, even when the rollback that did it is itself taken back."""
@@ -49,7 +52,7 @@ class Whole(NamedTuple):
         position = self._meant(to)
         if position > self.run.position:
             raise InvalidCursor(f"run {self.run.run_id!r} ends at position {self.run.position}, not at {position}")
-        for first, last in self.dead:
+        for first, last in (*self.dead, *self.pruned):
             if first <= position < last:
                 raise InvalidInput(
                     f"position {position} of run {self.run.run_id!r} lies in what was taken back or pruned "
@@ -57,7 +60,28 @@ class Whole(NamedTuple):
                 )
         self._check_open_rollback(position)
         self._check_cleanup(position)
+        self._check_reachable(max(1, position))
         return max(1, position)
+
+    def _check_reachable(self, position: int) -> None:
+        """Entries a run would need to go on from there may have been pruned, with the checkpoints that replace them."""
+        missing = self.missing(position)
+        if missing is not None:
+            raise InvalidInput(
+                f"run {self.run.run_id!r} cannot go back to position {position}: it would need {missing}, which was "
+                "pruned; choose a later position, or one of the checkpoints that were kept"
+            )
+
+    def missing(self, position: int) -> str | None:
+        """What is not there any more of what is needed to resume from a position; None if all is there."""
+        base = self.base(position)
+        for first, last in base.spans:
+            for gone, through in self.pruned:
+                if first <= through and gone <= last:
+                    return f"entry {max(first, gone)}"
+        there = {row.checkpoint_id for row in self.checkpoints if row.lane == ""}
+        lost = [mark.checkpoint for mark in base.loops if mark.checkpoint not in there]
+        return f"checkpoint {lost[0]!r}" if lost else None
 
     def _check_open_rollback(self, position: int) -> None:
         """A rollback that was begun has perhaps undone something: nobody may go to behind that."""
@@ -97,13 +121,36 @@ class Whole(NamedTuple):
             if resume is None or any(first <= row.covers < last for first, last in self.dead):
                 continue
             line = line_of(resume, row.covers, row.checkpoint_id)
-            spans = without(line.spans_to(to), self.voided)
+            spans = self._live_spans(line.spans_to(to), to)
             return Base(row, spans, line.loops, line.epoch, line.forked, resume["version"], line.left)
-        return Base(None, without(Line().spans_to(to), self.voided), [], 0, "", 1, {})
+        line = self._line_without_checkpoint(to)
+        return Base(None, self._live_spans(line.spans_to(to), to), [], line.epoch, line.forked, 1, line.left)
+
+    def _live_spans(self, spans: list[Span], to: int) -> list[Span]:
+        """Spans without what rollbacks up to `to` have taken back, which a checkpoint older than them does not know."""
+        for first, last in self.dead:
+            if last <= to:
+                spans = minus(spans, (first, last))
+        return without(spans, self.voided)
+
+    def _line_without_checkpoint(self, to: int) -> Line:
+        """How far rollbacks and a fork had come by `to`, as the journal has it."""
+        line = Line()
+        for position, entry in self.entries:
+            if position <= to and entry["kind"] == "rolled_back":
+                line.epoch, line.left = entry["epoch"], entry.get("left", {})
+            elif position <= to and entry["kind"] == "forked":
+                line.forked = entry["effects"]
+        return line
 
     def recorded_keys(self) -> set[str]:
         """The effects of which the journal tells."""
         return {entry["key"] for _, entry in self.live if tells_of_effect(entry)}
+
+    def undone_keys(self) -> set[str]:
+        """Effects the journal has as done that were undone from outside, by a rollback of the run's parent."""
+        own = {entry["key"] for _, entry in self.live if entry["kind"] == "undone"}
+        return {row.key for row in self.effects if row.state == "undone"} & self.recorded_keys() - own
 
 
 def whole_of(core: Core, run_id: str) -> Whole:
@@ -119,9 +166,9 @@ def whole_of(core: Core, run_id: str) -> Whole:
         check_seal(effect, run.incarnation, f"effect {effect.key!r} of run {run_id!r}")
     checkpoints = [checked_checkpoint(run, row) for row in core.port.checkpoints(run.run, 0, -1)]
     dead = [(entry["to"] + 1, position) for position, entry in entries if entry["kind"] == "rolled_back"]
-    dead += [(row.position, last_of(row)) for row in rows if row.kind == PRUNED]
+    pruned = [(row.position, last_of(row)) for row in rows if row.kind == PRUNED]
     voided = [at for _, entry in entries if entry["kind"] in ("rolled_back", "forked") for at in entry["void"]]
-    return Whole(run, rows, live_path(entries), effects, checkpoints, dead, voided)
+    return Whole(run, rows, entries, live_path(entries), effects, checkpoints, dead, pruned, voided)
 
 
 def ledger_lines(core: Core, run: RunRow) -> list[LedgerLine]:

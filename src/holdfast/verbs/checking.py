@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 
 from holdfast.errors import DamagedData
 from holdfast.limits import NUMBER_MAX
-from holdfast.model.rows import EntryRow, RunRow
+from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
 from holdfast.model.views import Problem, Report, Stats
 from holdfast.state.decoder import decode
 from holdfast.store.port import RunQuery, Select
-from holdfast.store.pruning import last_of
+from holdfast.store.pruning import PRUNED, last_of
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.core import Core, Place
+from holdfast.verbs.needed import Needed, needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.shown import checked_checkpoint, checkpoint_place, effect_view, entry_view, followed
 
@@ -61,6 +62,9 @@ class _Verifier:
         self._problems = [Problem(place=core.port.url, reason=reason) for reason in core.port.check()]
         self._checkpoints = self._entries = 0
         self._used: dict[int, set[bytes]] = {}
+        self._told: list[tuple[CheckpointRow, Needed]] = []
+        """What the checkpoints of the run that is looked at say they need."""
+        self._pruned: list[tuple[int, int]] = []
 
     def report(self) -> Report:
         runs, before = 0, NUMBER_MAX + 1
@@ -97,7 +101,9 @@ class _Verifier:
 
     def _damage(self, run: RunRow) -> Iterator[DamagedData]:
         self._used.setdefault(run.family, set())
-        for check in (self._check_run, self._check_checkpoints, self._check_journal, self._check_rest):
+        self._told, self._pruned = [], []
+        checks = (self._check_run, self._check_checkpoints, self._check_journal, self._check_needed, self._check_rest)
+        for check in checks:
             found = list(check(run))
             yield from found
             if found and check == self._check_run:
@@ -125,6 +131,7 @@ class _Verifier:
                 self._checkpoints += 1
                 try:
                     checked_checkpoint(run, row)
+                    self._told.append((row, needed(row)))
                     self._check_state(run, row.root, checkpoint_place(run.run_id, row))
                 except DamagedData as damage:
                     yield damage
@@ -142,12 +149,30 @@ class _Verifier:
                 try:
                     entry_view(run, row)
                     end = followed(run.run_id, end, row)
+                    self._pruned += [(row.position, end)] if row.kind == PRUNED else []
                 except DamagedData as damage:
                     yield damage
                     end = _end_of(row)
                 after = row.position
         if end < run.position:
             yield DamagedData(f"the journal of run {run.run_id!r}", f"it ends at {end}, not at {run.position}")
+
+    def _check_needed(self, run: RunRow) -> Iterator[DamagedData]:
+        """Whether the run can be resumed from each checkpoint: the entries and checkpoints it needs are there."""
+        there = {row.checkpoint_id for row, _ in self._told}
+        for row, told in self._told:
+            place = checkpoint_place(run.run_id, row)
+            spans = list(told.spans or ())
+            if spans and row.number == run.head:
+                spans.append((row.covers + 1, run.position))
+            for first, last in spans:
+                lost = [max(first, gone) for gone, through in self._pruned if first <= through and gone <= last]
+                if lost:
+                    yield DamagedData(
+                        place, f"entry {lost[0]} of the journal, which it needs to be resumed, was pruned"
+                    )
+            for name in sorted(told.needs - there):
+                yield DamagedData(place, f"checkpoint {name!r}, which it needs to be resumed, is missing")
 
     def _check_rest(self, run: RunRow) -> Iterator[DamagedData]:
         of_run = f"of run {run.run_id!r}"

@@ -16,7 +16,7 @@ from holdfast.state.decoder import checked
 from holdfast.store.port import Swept
 from holdfast.store.pruning import PRUNED, planned_pruning
 from holdfast.verbs.core import Core, Place
-from holdfast.verbs.needed import unneeded_entries, with_needed
+from holdfast.verbs.needed import lasting_entries, unneeded_entries, with_needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.reading import PAGE, known_run
 from holdfast.verbs.refusals import refusal
@@ -75,7 +75,10 @@ def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
     swept, damage, entries = Swept(0, 0), None, None
     try:
         if keep.journal:  # all checkpoints that are there now are kept, also those that came since
-            entries = core.port.prune_entries(run_id, lambda _run, rows: unneeded_entries(rows))
+            lasting = lasting_entries(core, run)
+            entries = core.port.prune_entries(
+                run_id, lambda now, rows: unneeded_entries(rows, lasting) if now.incarnation == run.incarnation else []
+            )
     except DamagedData as found:  # what is missing must not seem to be pruned
         damage = str(found)
     try:
@@ -96,7 +99,8 @@ def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
     removed = [row for row in checkpoints if row.number in gone]
     entries = 0
     if keep.journal:
-        entries = _removable(core, run, unneeded_entries(row for row in checkpoints if row.number not in gone))
+        left = (row for row in checkpoints if row.number not in gone)
+        entries = _removable(core, run, unneeded_entries(left, lasting_entries(core, run)))
     freed = would_free(core, run, removed)
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),

@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.errors import DamagedData
-from holdfast.model.rows import CheckpointRow
-from holdfast.verbs.values import metadata_dict
+from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
+from holdfast.store.seal import check_seal
+from holdfast.verbs.core import Core
+from holdfast.verbs.values import body_value, metadata_dict
 
 _KEY: Final = "holdfast"
 
@@ -69,12 +71,49 @@ def with_needed(kept: set[int], checkpoints: list[CheckpointRow]) -> set[int]:
     return found
 
 
-def unneeded_entries(checkpoints: Iterable[CheckpointRow]) -> list[tuple[int, int]]:
+class Lasting(NamedTuple):
+    """Journal entries that outlast every prune: a later rollback or fork needs them whatever checkpoints are kept.
+
+    They say what earlier rollbacks took back, where a fork came from, and which children may have to be undone.
+    """
+
+    positions: frozenset[int]
+    through: int
+    """How far the journal was read; beyond that nothing may be removed."""
+
+
+def lasting_entries(core: Core, run: RunRow) -> Lasting:
+    """The entries of a run that no prune may remove."""
+    found, after = set(), 0
+    while rows := core.port.entries(run.run, after, _PAGE):
+        found |= {row.position for row in rows if row.kind in _LASTING or _starts_child_with_effects(core, run, row)}
+        after = rows[-1].position
+    return Lasting(frozenset(found), run.position)
+
+
+_LASTING: Final = frozenset({"rolled_back", "forked"})
+_PAGE: Final = 1_000
+
+
+def _starts_child_with_effects(core: Core, run: RunRow, row: EntryRow) -> bool:
+    """Whether the entry started a child that did something to the world, itself or by children of its own."""
+    if row.kind != "child":
+        return False
+    place = f"entry {row.position} of run {run.run_id!r}"
+    check_seal(row, run.incarnation, place)
+    entry = body_value(row.body, place)
+    child = core.port.run(entry["child"]) if isinstance(entry, dict) and isinstance(entry.get("child"), str) else None
+    if child is None:
+        return False
+    return child.effects > 0 or any(each.kind == "child" for each in core.port.entries(child.run, 0, -1))
+
+
+def unneeded_entries(checkpoints: Iterable[CheckpointRow], lasting: Lasting) -> list[tuple[int, int]]:
     """The ranges of positions that none of these checkpoints, oldest first, needs; none if they do not tell.
 
-    That is as far as the oldest of the default lane covers, without what lies in anybody's spans, and without position
-    1, where a run's beginning stands. A checkpoint that another one needs is there for its state; what came after it
-    is told by the spans of the one that needs it.
+    That is as far as the oldest of the default lane covers, without what lies in anybody's spans, without the lasting
+    entries, and without position 1, where a run's beginning stands. A checkpoint that another one needs is there for
+    its state; what came after it is told by the spans of the one that needs it.
     """
     rows = list(checkpoints)
     told = [needed(row) for row in rows]
@@ -83,9 +122,10 @@ def unneeded_entries(checkpoints: Iterable[CheckpointRow]) -> list[tuple[int, in
     if not default or needed(default[0]).spans is None or any(each.told and each.spans is None for each in told):
         return []
     # A newer one may cover less, and whoever goes on from it needs what comes behind that.
-    end = min(row.covers for row in default)
+    end = min([lasting.through, *[row.covers for row in default]])
     ranges, free = [], 2
-    for first, last in sorted(span for each in told for span in each.spans or ()):
+    kept = [span for each in told for span in each.spans or ()] + [(at, at) for at in lasting.positions]
+    for first, last in sorted(kept):
         if first > free:
             ranges.append((free, min(first - 1, end)))
         free = max(free, last + 1)

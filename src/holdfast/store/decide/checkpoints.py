@@ -35,6 +35,8 @@ def is_repeated(draft: Draft, commit: Commit) -> bool:
         return False
     if commit.send or commit.sent or commit.timers or commit.drop_timers or commit.take_items or commit.take:
         return False
+    if commit.return_items:
+        return False
     if commit.renew_us is not None or commit.release or commit.rearm is not None or draft.look is None:
         return False
     repeated: list[CheckpointRow] = []

@@ -67,6 +67,7 @@ class Decision(msgspec.Struct, gc=False):
     gates: Sequence[GateRow] = ()
     items: Sequence[ItemRow] = ()
     taken: Sequence[ItemRow] = ()
+    """Items already there that change: taken out of the inbox, or put back into it."""
     messages: Sequence[MessageRow] = ()
     old_tags: Sequence[tuple[str, bytes]] = ()
     new_tags: Sequence[tuple[str, bytes]] = ()

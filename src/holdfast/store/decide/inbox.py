@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, NewItem, Refused
+from holdfast.model.commit import Commit, NewItem, Refused, ReturnedItem
 from holdfast.model.rows import GateRow, ItemRow, MessageRow
 from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
 from holdfast.store.decide.draft import Draft
@@ -99,3 +99,23 @@ def pass_on(draft: Draft, commit: Commit) -> None:
             draft.seal(_replace(item, taken=True, body=b"", seal=0)) for item in found if item and not item.taken
         ]
     draft.drop_timers = [*draft.drop_timers, *commit.drop_timers]
+
+
+def return_items(draft: Draft, items: tuple[ReturnedItem, ...]) -> None:
+    """Put events back into the inbox: each at its old place, or, if that is not there, as the newest one."""
+    numbers = [item.number for item in items]
+    found = draft.look.items(draft.run.run, numbers) if draft.look else []
+    there = {row.number: row for row in found if draft.sound(row) and row.kind == "event"}
+    newest, rows = draft.now("inbox"), []
+    for item in items:
+        old = there.get(item.number)
+        if old is None:
+            newest += 1
+            key = f"returned/{draft.commit.commit_id.hex()}/{newest}"
+            row = ItemRow(newest, "event", item.name, key, item.by, draft.now_us, False, item.body)
+            draft.items = [*draft.items, draft.seal(row)]
+        elif old.taken:
+            rows.append(draft.seal(_replace(old, taken=False, body=item.body, seal=0)))
+    draft.taken = [*draft.taken, *rows]
+    if newest > draft.now("inbox"):
+        draft.changes["inbox"] = newest

@@ -35,7 +35,7 @@ SHAPES: Final = {
     "drop_timers": "it",
     "set_timers": "iti",
     "insert_items": "iittttiobi",
-    "take_items": "ibi",
+    "take_items": "iobi",
     "insert_messages": "ittttibi",
     "drop_messages": "i",
 }
@@ -124,7 +124,7 @@ class Batch:
             (key_of(run, i.number), run, i.kind, i.name, i.key, i.by, i.created_us, i.taken, i.body, i.seal)
             for i in made.items
         ]
-        rows["take_items"] += [(key_of(run, i.number), i.body, i.seal) for i in made.taken]
+        rows["take_items"] += [(key_of(run, i.number), i.taken, i.body, i.seal) for i in made.taken]
         rows["insert_messages"] += [
             (key_of(run, m.number), m.target, m.kind, m.name, m.key, m.created_us, m.body, m.seal)
             for m in made.messages

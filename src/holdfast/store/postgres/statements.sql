@@ -305,8 +305,8 @@ INSERT INTO inbox (<item_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[]
     ?::text[], ?::bigint[], ?::boolean[], ?::bytea[], ?::bigint[]);
 
 -- name: take_items
-UPDATE inbox AS i SET taken = true, body = n.body, seal = n.seal
-FROM unnest(?::bigint[], ?::bytea[], ?::bigint[]) AS n (key, body, seal) WHERE i.key = n.key;
+UPDATE inbox AS i SET taken = n.taken, body = n.body, seal = n.seal
+FROM unnest(?::bigint[], ?::boolean[], ?::bytea[], ?::bigint[]) AS n (key, taken, body, seal) WHERE i.key = n.key;
 
 -- name: insert_messages
 INSERT INTO outbox (<message_columns>) SELECT * FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[],

@@ -300,7 +300,7 @@ INSERT INTO inbox (key, run, kind, name, item, sender, created_us, taken, body, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: take_item
-UPDATE inbox SET taken = 1, body = ?, seal = ? WHERE key = ?;
+UPDATE inbox SET taken = ?, body = ?, seal = ? WHERE key = ?;
 
 -- name: item_by_key
 SELECT <item> FROM inbox WHERE run = ? AND item = ?;

@@ -201,7 +201,7 @@ class Writer:
                 (key_of(run, i.number), run, i.kind, i.name, i.key, i.by, i.created_us, i.taken, i.body, i.seal),
             )
         for i in made.taken:
-            execute(sql["take_item"], (i.body, i.seal, key_of(run, i.number)))
+            execute(sql["take_item"], (i.taken, i.body, i.seal, key_of(run, i.number)))
         for m in made.messages:
             execute(
                 sql["insert_message"],
