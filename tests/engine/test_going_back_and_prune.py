@@ -54,7 +54,7 @@ def test_a_rollback_after_a_prune_between_rollbacks_goes_on(app: App) -> None:
 
 
 def test_a_prune_of_checkpoints_alone_does_not_revive_what_was_taken_back(app: App) -> None:
-    answers = iter("abcdefgh")
+    answers = iter("abcdefghij")
 
     @app.workflow
     def flow(run: Run) -> list[str]:
@@ -63,8 +63,9 @@ def test_a_prune_of_checkpoints_alone_does_not_revive_what_was_taken_back(app: A
     app.start("flow", run_id="r")
     first = app.rollback("r", to=1).result(5)
     assert first == ["d", "e", "f"]
+    assert app.rollback("r", to=8).result(5) == ["d", "g", "h"]
     app.store.prune("r", Keep())
-    assert app.rollback("r", to=8).result(5) == ["d", "g", "h"], "not the 'a' of before the first rollback"
+    assert app.rollback("r", to=8).result(5) == ["d", "i", "j"], "not the 'a' of before the first rollback"
 
 
 def looped(app: App) -> None:

@@ -296,7 +296,7 @@ def test_an_effect_in_doubt_stands_in_the_way(stage: Stage) -> None:
 
     stage.start_and_die(flow)
     stage.resume()
-    with pytest.raises(RollbackRefused, match="nobody knows"):
+    with pytest.raises(RollbackRefused, match="is unknown"):
         stage.app.rollback(stage.run_id, to=1)
 
 

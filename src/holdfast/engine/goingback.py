@@ -18,36 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.engine.commands import Call, Command, EntryData, Item, Mark, Plan, ReadState, Snapshot, Write
+from holdfast.engine.edits import Edit
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.line import Line, LoopMark, Span, joined, minus
-from holdfast.engine.record import Positioned, full_name
+from holdfast.engine.record import FINAL, Positioned, full_name
 from holdfast.engine.tokens import takes_token
 from holdfast.errors import RollbackFailed, RunClaimed
 from holdfast.model.status import READY, ROLLING_BACK
-
-FINAL: Final = frozenset(
-    {
-        "step",
-        "outcome",
-        "answered",
-        "received",
-        "sent",
-        "child_ended",
-        "child_started",
-        "value",
-        "loop",
-        "saved",
-        "sleep",
-        "refused",
-        "map",
-        "gather",
-        "breakpoint",
-        "compensated",
-    }
-)
-"""Kinds of entries after which nothing more comes of a call."""
-
 
 _EPOCH: Final = re.compile(r"@\d+\Z")
 """What the engine adds to the key of an effect that is done anew; a user's own key cannot end so."""
@@ -236,8 +214,9 @@ def _order(line: LedgerLine) -> tuple[tuple[int, int], ...]:
 
 
 def begin_entry(
-    cut: Cut, undo: Undo, base: str, spans: list[Span], loops: list[LoopMark], by: str, next_node: str | None = None
-) -> EntryData:
+    cut: Cut, undo: Undo, base: str, spans: list[Span], loops: list[LoopMark], edits: list[Edit], by: str,
+    next_node: str | None = None,
+) -> EntryData:  # fmt: skip
     """The entry with which a rollback begins: all that it will do, so that any process can take it up."""
     return {
         "kind": "rolling_back", "to": cut.to, "void": cut.void, "by": by, "undo": [line.place for line in undo.undo],
@@ -245,6 +224,7 @@ def begin_entry(
         "let_go": [line.key for line in undo.let_go], "base": base,
         "spans": [list(span) for span in without(spans, cut.void)],
         "loops": [msgspec.to_builtins(mark) for mark in loops],
+        "edits": [msgspec.to_builtins(edit) for edit in edits],
         "gates": cut.gates, "timers": cut.timers, "next_node": next_node, "events": cut.events,
         "children": [child.run_id for child in cut.children if not child.detached],
         "started_at": [child.position for child in cut.children if not child.detached],
@@ -357,7 +337,8 @@ def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
     line.epoch, line.forked = exe.line.epoch + 1, exe.line.forked
     left = [*[key for key in begun["left"] if isinstance(key, str)], *(yield from _left_by_force(begun))]
     line.left = {**exe.line.left, **{_EPOCH.sub("", key): line.epoch for key in left}}
-    resume = line.told([(first, last) for first, last in begun["spans"]], line.loops, version)
+    edits = [Edit(**edit) for edit in begun.get("edits", [])]
+    resume = line.told([(first, last) for first, last in begun["spans"]], line.loops, version, edits)
     entry = {
         "kind": "rolled_back", "to": begun["to"], "void": begun["void"], "epoch": line.epoch, "by": begun["by"],
         "left": line.left,

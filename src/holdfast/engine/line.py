@@ -9,14 +9,18 @@ Every checkpoint of the engine carries, under "holdfast" in its metadata, what i
      "needs": [checkpoint ids],       other checkpoints of the run whose state is needed
      "epoch": n, "version": n,        rollbacks so far, and the version of the workflow that wrote it
      "left": {key: epoch},            effects that rollbacks have left as they are
+     "edits": [{"at", "checkpoint", "entry"}, …],   changes of the state from outside; see `engine.edits`
      "forked": how}                   only of a fork: how it treats effects its family performed
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+from holdfast.engine.edits import Edit
 
 Span = tuple[int, int]
 
@@ -43,6 +47,7 @@ class Line:
         """Effects that a rollback has left as they are, and its epoch: what is done anew has that in its key."""
         self.epoch = 0
         self.forked = ""
+        self.edits: list[Edit] = []
 
     def spans_to(self, position: int) -> list[Span]:
         """What of the journal up to `position` matters."""
@@ -64,26 +69,33 @@ class Line:
     def resume(self, position: int, version: int, own: LoopMark | None = None) -> dict[str, Any]:
         """What a checkpoint that covers `position` carries. `own`: the loop whose turn ends with it."""
         if own is None:
-            return self.told(self.spans_to(position), self.loops, version)
+            edits = [edit for edit in self.edits if edit.at <= position]
+            return self.told(self.spans_to(position), self.loops, version, edits)
         return self.told(self._spans_of(own), [*self.before(own.call), own], version)
 
     def finished(self, own: LoopMark, position: int) -> None:
         """A turn of the loop has ended at `position`: what came before in the loop does not matter any more."""
         self.spans, self.loops = self._spans_of(own), [*self.before(own.call), own]
         self.covers = position
+        self.edits = []
 
     def _spans_of(self, own: LoopMark) -> list[Span]:
         return joined([*self.spans_to(own.at), *[(position, position) for position in self.kept]])
 
-    def told(self, spans: list[Span], loops: list[LoopMark], version: int) -> dict[str, Any]:
+    def told(
+        self, spans: list[Span], loops: list[LoopMark], version: int, edits: Sequence[Edit] = ()
+    ) -> dict[str, Any]:
         """A line as a checkpoint carries it."""
+        needs = [mark.checkpoint for mark in loops if mark.checkpoint]
+        needs += [edit.checkpoint for edit in edits if edit.checkpoint]
         found: dict[str, Any] = {
             "spans": [list(span) for span in spans],
             "loops": [msgspec.to_builtins(mark) for mark in loops],
-            "needs": [mark.checkpoint for mark in loops if mark.checkpoint],
+            "needs": needs,
             "epoch": self.epoch,
             "version": version,
         }
+        found |= {"edits": [msgspec.to_builtins(edit) for edit in edits]} if edits else {}
         found |= {"left": self.left} if self.left else {}
         return {**found, "forked": self.forked} if self.forked else found
 
@@ -95,6 +107,10 @@ def line_of(resume: dict[str, Any], covers: int, checkpoint_id: str) -> Line:
     line.epoch = resume["epoch"]
     line.forked = resume.get("forked", "")
     line.left = resume.get("left", {})
+    line.edits = [
+        Edit(e["at"], e["checkpoint"] or ("" if e["entry"] else checkpoint_id), e["entry"])
+        for e in resume.get("edits", [])
+    ]
     return line
 
 

@@ -54,11 +54,14 @@ def begin(exe: Execution, scope: Scope, key: str | None) -> Plan[Loop]:
     if mark is None:
         return Loop(call, scope, at, 1)
     state, version = yield ReadState(mark.checkpoint)
-    _restore(exe, state, version)
+    restore(exe, state, version)
+    if exe.record.edits is not None:
+        exe.record.edits.turn()
     return Loop(call, scope, at, mark.turn + 1)
 
 
-def _restore(exe: Execution, state: dict[str, Any], version: int) -> None:
+def restore(exe: Execution, state: dict[str, Any], version: int) -> None:
+    """Make `state`, saved under that version of the workflow, the run's."""
     if version != exe.version and exe.upgrade is not None:
         try:
             state = exe.upgrade(state, version)

@@ -10,10 +10,32 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from holdfast.engine.commands import EntryData
+from holdfast.engine.edits import Edits
 from holdfast.errors import RunError
 
 Positioned = tuple[int, EntryData]
 
+FINAL: Final = frozenset(
+    {
+        "step",
+        "outcome",
+        "answered",
+        "received",
+        "sent",
+        "child_ended",
+        "child_started",
+        "value",
+        "loop",
+        "saved",
+        "sleep",
+        "refused",
+        "map",
+        "gather",
+        "breakpoint",
+        "compensated",
+    }
+)
+"""Kinds of entries after which nothing more comes of a call."""
 KEPT: Final = ("version", "definition", "cancelling")
 """Kinds of entries that matter in whatever turn of a loop they stand."""
 
@@ -51,6 +73,8 @@ class Record:
         """Why the code cannot go on with this journal."""
         self.rollback: list[EntryData] = []
         """The entries of a rollback that has begun and not ended."""
+        self.edits: Edits | None = None
+        """Changes of the state from outside that are still to be applied."""
 
     def scope(self, path: str) -> ScopeRecord | None:
         """What is recorded of the scope, if anything."""

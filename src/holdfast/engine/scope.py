@@ -15,9 +15,13 @@ from typing import Any, Final
 from holdfast import errors
 from holdfast.engine.commands import EntryData
 from holdfast.engine.failures import failure_of
-from holdfast.engine.record import Record, full_name, shown
+from holdfast.engine.record import FINAL, Record, full_name, shown
 from holdfast.errors import Cancelled, Conflict, Diverged, InvalidInput, NotFound
 from holdfast.ids import check_id
+
+
+def _is_final(entry: EntryData) -> bool:
+    return entry["kind"] in FINAL
 
 
 def check_key(what: str, key: object) -> str:
@@ -133,6 +137,8 @@ class Scope:
                 raise InvalidInput(f"the key {key!r} was already used in this scope of run {self.run_id!r}")
             call = call if count == 1 else f"{call}%{count}"
         entries = self._recorded(call, key is not None, kinds) if self._record is not None else []
+        if self.whole.edits is not None and not entries:
+            self.whole.edits.enter([], _is_final)
         if not entries and self._outer is not None:
             missed = self._outer._missed()
             if missed is not None:
@@ -159,6 +165,8 @@ class Scope:
         if kind not in kinds and kind not in ("cancelling", "refused"):
             raise self.diverged(entries[0], call, kinds)
         entries[0]["seen"] = True
+        if self.whole.edits is not None:
+            self.whole.edits.enter(entries, _is_final)
         last = entries[-1]["kind"]
         if last == "cancelling":
             self.leave()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NotFinished
@@ -147,11 +148,12 @@ class AsyncApp:
 
     async def fork(
         self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
-        checkpoint_id: str | None = None, effects: Effects = "reuse", here: bool = True,
+        checkpoint_id: str | None = None, effects: Effects = "reuse", state: dict[str, Any] | None = None,
+        update: Mapping[str, Any] | None = None, here: bool = True,
     ) -> AsyncHandle:  # fmt: skip
         """Start a new run from where another stood; see `App.fork`."""
         name = await self._driver.run(
-            branching.forked(self._core, run_id, new_run_id, at, step, checkpoint_id, effects)
+            branching.forked(self._core, run_id, new_run_id, at, step, checkpoint_id, effects, state, update)
         )
         if here:
             await self._advance(await self._driver.run(claim_known(self._core, name)))

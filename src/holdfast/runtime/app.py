@@ -276,17 +276,25 @@ class App(Declaring):
 
     def fork(
         self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
-        checkpoint_id: str | None = None, effects: Effects = "reuse", here: bool = True,
+        checkpoint_id: str | None = None, effects: Effects = "reuse", state: dict[str, Any] | None = None,
+        update: Mapping[str, Any] | None = None, here: bool = True,
     ) -> Handle:  # fmt: skip
         """Start a new run from where another stood: at a position or just before a call, at a checkpoint, at its end.
 
         The fork neither repeats nor undoes. If it comes to an effect its family has performed since, it takes that
         outcome ("reuse"), asks a person ("ask"), or performs it anew ("perform").
 
+        `state` replaces `run.state` from there on; `update` sets values in it by their paths, as `"order.amount"` or
+        `"/order/amount"`. Recorded results are not changed by it: what was computed from the old state stays.
+
         Example:
             app.fork("order-17", "order-17b", at=1)
+            app.fork("order-17", "order-17c", at=1, update={"order.amount": 30})
         """
-        name = self._run("fork", branching.forked(self._core, run_id, new_run_id, at, step, checkpoint_id, effects))
+        plan = branching.forked(
+            self._core, run_id, new_run_id, at, step, checkpoint_id, effects, state, update
+        )  # fmt: skip
+        name = self._run("fork", plan)
         if here:
             self._advance(self._driver.run(claim_known(self._core, name)))
         return Handle(self, name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from holdfast.engine.edits import Edit, Path, path_of
 from holdfast.engine.goingback import cut_at, without
 from holdfast.engine.line import Line
 from holdfast.errors import CheckpointNotFound, InvalidInput
@@ -14,10 +16,11 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.model.status import READY
+from holdfast.runtime.codec import CODEC
 from holdfast.runtime.reads import RESUME
 from holdfast.runtime.starting import Acts, new_run_id
 from holdfast.runtime.whole import Base, Whole, whole_of
-from holdfast.state.encoder import encode
+from holdfast.state.encoder import Encoded, encode
 from holdfast.state.values import pack, pack_sorted
 from holdfast.store.pruning import last_of
 from holdfast.store.tags import read_metadata, write_metadata
@@ -32,21 +35,40 @@ TREATMENTS = ("reuse", "perform", "ask")
 
 
 def forked(
-    app: AppCore, run_id: str, new_id: str | None, to: Any, step: int | None, checkpoint_id: str | None, effects: str
-) -> Acts[str]:
+    app: AppCore, run_id: str, new_id: str | None, to: Any, step: int | None, checkpoint_id: str | None, effects: str,
+    state: Any = None, update: Any = None,
+) -> Acts[str]:  # fmt: skip
     """Make the fork. Gives its id."""
     check_id("run_id", run_id)
+    change = _change(state, update)
     if effects not in TREATMENTS:
         raise InvalidInput(f"effects must be one of {', '.join(TREATMENTS)}, not {effects!r}")
     while True:
         whole: Whole = yield lambda: whole_of(app.core, run_id)
         name = check_id("new run_id", new_id) if new_id is not None else new_run_id(app, whole.run.workflow or "fork")
-        commit = _commit(app, whole, name, _position(whole, to, step, checkpoint_id), effects)
+        commit = _commit(app, whole, name, _position(whole, to, step, checkpoint_id), effects, change)
         outcome = yield commit
         if type(outcome) is Committed:
             return name
         if outcome.why != why.SOURCE:  # else the source was swept while it was read: read it again
             raise refusal(app.place, commit, outcome)
+
+
+class _Change(NamedTuple):
+    """How the state the fork begins with differs from its source's."""
+
+    state: dict[str, Any] | None = None
+    paths: list[tuple[Path, Any]] = []  # noqa: RUF012 - read only
+
+
+def _change(state: Any, update: Any) -> _Change:
+    if state is not None and update is not None:
+        raise InvalidInput("state replaces the whole state and update sets values in it; give one of them")
+    if state is not None and not isinstance(state, dict):
+        raise InvalidInput(f"state must be a dict, as run.state is, not {state!r}")
+    if update is not None and not isinstance(update, Mapping):
+        raise InvalidInput(f"update must be a dict of values by their paths in the state, not {update!r}")
+    return _Change(state, [(path_of(path), CODEC.settled(value)) for path, value in (update or {}).items()])
 
 
 def _position(whole: Whole, to: Any, step: int | None, checkpoint_id: str | None) -> int:
@@ -71,7 +93,7 @@ def _position(whole: Whole, to: Any, step: int | None, checkpoint_id: str | None
 _ENDS = ("completed", "failed", "cancelling", "cancelled")
 
 
-def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Commit:
+def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str, change: _Change) -> Commit:
     run, base, cut = whole.run, whole.base(to), cut_at(whole.live, to, fork=True)
     undone = sorted((cut.undone | whole.undone_keys()) - cut.keys)
     if undone:
@@ -81,7 +103,15 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Com
         )
     rows = [row for row in whole.rows if last_of(row) <= to]
     end = last_of(rows[-1]) if rows else 0
-    entry = {"kind": "forked", "from": run.run_id, "to": to, "void": cut.void, "effects": effects}
+    entry: dict[str, Any] = {"kind": "forked", "from": run.run_id, "to": to, "void": cut.void, "effects": effects}
+    edits = list(base.edits)
+    if change.paths:
+        entry["set"] = [[list(path), value] for path, value in change.paths]
+        edits.append(Edit(end, entry=end + 1))
+    encoded = encode(change.state) if change.state is not None else None
+    if encoded is not None:
+        entry["edited"] = True
+        edits.append(Edit(end))
     copied = _needed(whole, base)
     numbers = sorted(row.number for row in copied)
     kept = [row for row in whole.effects if _is_before(row, whole, to, cut.keys)]
@@ -90,7 +120,8 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str) -> Com
         create=NewRun(True, run.run_id, run.incarnation, run.gc_epoch, pack(f"{run.run_id}@journal.{to}")),
         workflow=run.workflow or None, status=READY, metadata=tuple(read_metadata(run.metadata).items()),
         entries=(*[appended(row) for row in rows], NewEntry("forked", value_body(app.core, entry, "an entry"))),
-        checkpoints=(*[_copied(row) for row in copied], _first(base, cut.void, effects)),
+        checkpoints=(*[_copied(row) for row in copied], _first(base, cut.void, effects, edits, encoded)),
+        chunks=app.core.chunk_rows(encoded.chunks) if encoded is not None and encoded.chunks else (),
         effects=tuple(recorded(_inherited(app, run, row), numbers, end) for row in kept),
     )  # fmt: skip
 
@@ -113,7 +144,7 @@ def _needed(whole: Whole, base: Base) -> list[CheckpointRow]:
     """The checkpoints whose state the fork may have to restore."""
     if base.row is None:
         return []
-    wanted = {base.row.checkpoint_id, *[mark.checkpoint for mark in base.loops]}
+    wanted = {base.row.checkpoint_id, *base.needs}
     return [row for row in whole.checkpoints if row.lane == "" and row.checkpoint_id in wanted]
 
 
@@ -124,12 +155,13 @@ def _copied(row: CheckpointRow) -> NewCheckpoint:
     )  # fmt: skip
 
 
-def _first(base: Base, void: list[int], effects: str) -> NewCheckpoint:
+def _first(base: Base, void: list[int], effects: str, edits: list[Edit], encoded: Encoded | None) -> NewCheckpoint:
     """The fork's own first checkpoint: the state it begins with, and what it must replay."""
     line = Line(loops=base.loops)
     line.epoch, line.forked, line.left = base.epoch, effects, base.left
-    resume = line.told(without(base.spans, void), base.loops, base.version)
+    resume = line.told(without(base.spans, void), base.loops, base.version, edits)
     root = base.row.root if base.row is not None else encode({}).root
+    root = encoded.root if encoded is not None else root
     node = base.row.next_node if base.row is not None else None
     metadata = write_metadata(((RESUME, pack_sorted(resume)),))
     return NewCheckpoint("", root, next_node=node, status=READY, metadata=metadata)

@@ -119,6 +119,9 @@ class Carrier:
         except Diverged:
             self.exe.alarm = True  # other branches must not go on either
             raise
+        finally:
+            if self.exe.record.edits is not None:
+                self.exe.record.edits.returned()
 
     def _carried(self, command: Any) -> Carried[Any]:
         kind = type(command)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine import ending
 from holdfast.engine.commands import Send
+from holdfast.engine.definitions import refused
+from holdfast.engine.edits import Edits, Replacement, changed
 from holdfast.engine.execution import Execution
 from holdfast.engine.line import Line
+from holdfast.engine.loops import restore
 from holdfast.engine.record import record_of
 from holdfast.errors import (
     ClaimLost,
@@ -17,6 +20,7 @@ from holdfast.errors import (
     Interrupt,
     InvalidInput,
     LeaseLost,
+    RunError,
     StorageError,
     UnknownWorkflow,
 )
@@ -25,7 +29,7 @@ from holdfast.model.rows import RunRow
 from holdfast.model.status import PAUSED, READY
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.codec import CODEC
-from holdfast.runtime.reads import Past, past_of
+from holdfast.runtime.reads import Past, edited, past_of
 from holdfast.runtime.starting import Acts, Claimed
 from holdfast.verbs.values import value_body
 
@@ -87,6 +91,9 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
             raise UnknownWorkflow(row.workflow, list(app.registry.workflows))
         past = Past([(1, claimed.started)], Line()) if claimed.fresh else (yield lambda: past_of(app.core, row))
         exe = carrier.exe = execution_of(app, workflow, row, past)
+        if past.line.edits:
+            edits = yield lambda: edited(app.core, row, past.line)
+            set_edits(exe, edits)
     except GeneratorExit:
         raise
     except BaseException as broken:
@@ -122,6 +129,22 @@ def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: Past) -> E
     exe.position = exe.began_at = row.position
     exe.inbox_newest = row.inbox
     return exe
+
+
+def set_edits(exe: Execution, edits: list[Replacement]) -> None:
+    """Let the execution apply changes of the state that were made from outside."""
+    calls = [entries for scope in exe.record.scopes.values() for entries in scope.calls.values()]
+
+    def apply(edit: Replacement) -> None:
+        if edit.state is not None:
+            restore(exe, edit.state, exe.version if edit.version is None else edit.version)
+        try:
+            changed(exe.state, edit.changes)
+        except InvalidInput as error:
+            text = f"run {exe.run_id!r} cannot go on with the values set in its state: {error}; fork it again"
+            raise refused(exe, RunError(text)) from error
+
+    exe.record.edits = Edits(edits, calls, apply)
 
 
 def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None]:

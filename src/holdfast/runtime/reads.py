@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast.engine.commands import EntryData, Item, Performed
+from holdfast.engine.edits import Edit, Replacement
 from holdfast.engine.line import Line, line_of
-from holdfast.engine.record import Positioned
-from holdfast.errors import DamagedData
+from holdfast.engine.record import Positioned, live_path
+from holdfast.errors import DamagedData, InvalidInput
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
 from holdfast.store.port import Select
@@ -29,17 +30,40 @@ class Past(NamedTuple):
 
 def past_of(core: Core, run: RunRow) -> Past:
     """Read the run's journal: what its newest checkpoint says is needed, and all that came after."""
-    line = Line()
-    if run.head:
-        found = find_checkpoint(core, run.run_id, Select())
-        resume = resume_of(run, found[1]) if found is not None else None
-        if found is not None and resume is not None:
-            line = line_of(resume, found[1].covers, found[1].checkpoint_id)
+    line, edit = Line(), None
+    found = find_checkpoint(core, run.run_id, Select()) if run.head else None
+    while found is not None:
+        row = found[1]
+        resume = resume_of(run, row)
+        if resume is not None:
+            line = line_of(resume, row.covers, row.checkpoint_id)
+            break
+        edit = edit or Edit(row.covers, row.checkpoint_id)  # saved by hand: the run goes on with that state
+        found = find_checkpoint(core, run.run_id, Select(before=row.number))
+    line.edits += [edit] if edit is not None else []
     entries: list[Positioned] = []
     for first, last in line.spans:
         entries += _entries(core, run, first - 1, last - first + 1)
     entries += _entries(core, run, line.covers, -1)
-    return Past(entries, line)
+    return Past(entries if line.covers else live_path(entries), line)
+
+
+def edited(core: Core, run: RunRow, line: Line) -> list[Replacement]:
+    """The edits of a run, read."""
+    found = []
+    for edit in line.edits:
+        if edit.entry:
+            row = core.port.entry_at(run.run, edit.entry)
+            entry = entry_data(run, row) if row is not None and row.kind == "forked" else {}
+            changes = [(tuple(path), value) for path, value in entry.get("set", [])]
+            found.append(Replacement(edit.at, None, None, changes))
+        else:
+            state, version = state_of(core, run, edit.checkpoint)
+            if not isinstance(state, dict):
+                place = f"checkpoint {edit.checkpoint!r} of run {run.run_id!r}"
+                raise InvalidInput(f"{place} was saved by hand and is not a dict, so the run cannot go on with it")
+            found.append(Replacement(edit.at, state, version, []))
+    return found
 
 
 def resume_of(run: RunRow, row: CheckpointRow) -> dict[str, Any] | None:
@@ -91,15 +115,15 @@ def inbox_items(core: Core, run: RunRow, after: int) -> list[Item]:
     return items
 
 
-def state_of(core: Core, run: RunRow, checkpoint_id: str) -> tuple[dict[str, Any], int]:
-    """The state in a checkpoint, and the version of the workflow that saved it."""
+def state_of(core: Core, run: RunRow, checkpoint_id: str) -> tuple[Any, int | None]:
+    """The state in a checkpoint, and the version of the workflow that saved it; None if it was saved by hand."""
     found = load_checkpoint(core, run.run_id, Select("", checkpoint_id))
     if found is None:
         raise DamagedData(
             f"run {run.run_id!r}", f"checkpoint {checkpoint_id!r}, from which it would resume, is missing"
         )
     resume = resume_of(run, found.row) or {}
-    return found.state, resume.get("version", 1)
+    return found.state, resume.get("version")
 
 
 def family_lines(core: Core, run: RunRow, key: str) -> list[Performed]:

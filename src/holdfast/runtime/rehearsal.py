@@ -13,9 +13,9 @@ from holdfast.model.status import CANCELLED, COMPLETED, FAILED
 from holdfast.model.views import View
 from holdfast.runtime.carrier import Carried, Carrier
 from holdfast.runtime.codec import CODEC
-from holdfast.runtime.moving import Invoke, execution_of
+from holdfast.runtime.moving import Invoke, execution_of, set_edits
 from holdfast.runtime.outside import known_run
-from holdfast.runtime.reads import Past, past_of
+from holdfast.runtime.reads import Past, edited, past_of
 from holdfast.runtime.starting import Acts
 from holdfast.verbs.core import Holder, Place
 
@@ -73,6 +73,8 @@ def _rehearsed(app: AppCore, row: RunRow) -> Acts[Replayed]:
     place = Place(app.core, Holder("rehearsal", row.incarnation, 0, b""))
     carrier = _Rehearsal(app, place, row, app.lease_s, 0.0)
     exe = carrier.exe = execution_of(app, workflow, row, past)
+    if past.line.edits:
+        set_edits(exe, (yield lambda: edited(app.core, row, past.line)))
     exe.inbox_newest = 0  # what waits in the inbox has not been acted on yet
     started, result, error = exe.record.started, None, None
     try:

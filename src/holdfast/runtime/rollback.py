@@ -67,7 +67,7 @@ def rolled_back(
             raise RollbackRefused(run_id, plan, plan.problems)
         base = whole.base(cut.to)
         entry = begin_entry(
-            cut, undo, base.row.checkpoint_id if base.row else "", base.spans, base.loops, who,
+            cut, undo, base.row.checkpoint_id if base.row else "", base.spans, base.loops, base.edits, who,
             base.row.next_node if base.row else None,
         )  # fmt: skip
         entry["force"] = force

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from holdfast.engine.edits import Edit
 from holdfast.engine.goingback import LedgerLine, tells_of_effect, without
 from holdfast.engine.line import Line, LoopMark, Span, line_of, minus
 from holdfast.engine.record import Positioned, full_name, live_path, record_of
@@ -28,6 +29,13 @@ class Base(NamedTuple):
     forked: str
     version: int
     left: dict[str, int]
+    edits: list[Edit]
+
+    @property
+    def needs(self) -> list[str]:
+        """The checkpoints whose state must be restored on the way."""
+        found = [*[mark.checkpoint for mark in self.loops], *[edit.checkpoint for edit in self.edits]]
+        return [name for name in found if name]
 
 
 class Whole(NamedTuple):
@@ -80,7 +88,7 @@ class Whole(NamedTuple):
                 if first <= through and gone <= last:
                     return f"entry {max(first, gone)}"
         there = {row.checkpoint_id for row in self.checkpoints if row.lane == ""}
-        lost = [mark.checkpoint for mark in base.loops if mark.checkpoint not in there]
+        lost = [name for name in base.needs if name not in there]
         return f"checkpoint {lost[0]!r}" if lost else None
 
     def _check_open_rollback(self, position: int) -> None:
@@ -122,9 +130,10 @@ class Whole(NamedTuple):
                 continue
             line = line_of(resume, row.covers, row.checkpoint_id)
             spans = self._live_spans(line.spans_to(to), to)
-            return Base(row, spans, line.loops, line.epoch, line.forked, resume["version"], line.left)
+            edits = [edit for edit in line.edits if edit.at <= to]
+            return Base(row, spans, line.loops, line.epoch, line.forked, resume["version"], line.left, edits)
         line = self._line_without_checkpoint(to)
-        return Base(None, self._live_spans(line.spans_to(to), to), [], line.epoch, line.forked, 1, line.left)
+        return Base(None, self._live_spans(line.spans_to(to), to), [], line.epoch, line.forked, 1, line.left, [])
 
     def _live_spans(self, spans: list[Span], to: int) -> list[Span]:
         """Spans without what rollbacks up to `to` have taken back, which a checkpoint older than them does not know."""

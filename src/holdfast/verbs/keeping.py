@@ -16,7 +16,7 @@ from holdfast.state.decoder import checked
 from holdfast.store.port import Swept
 from holdfast.store.pruning import PRUNED, planned_pruning
 from holdfast.verbs.core import Core, Place
-from holdfast.verbs.needed import lasting_entries, unneeded_entries, with_needed
+from holdfast.verbs.needed import lasting_entries, needed, unneeded_entries, with_needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.reading import PAGE, known_run
 from holdfast.verbs.refusals import refusal
@@ -28,6 +28,7 @@ def to_remove(keep: Keep, checkpoints: list[CheckpointRow], effects: list[Effect
     for lane in {row.lane for row in checkpoints}:
         numbers = [row.number for row in checkpoints if row.lane == lane]
         kept.update(numbers[-keep.last :])
+        kept.update([row.number for row in checkpoints if row.lane == lane and needed(row).told][-1:])
         if keep.latest_terminal:
             terminal = [row.number for row in checkpoints if row.lane == lane and row.status in TERMINAL]
             kept.update(terminal[-1:])

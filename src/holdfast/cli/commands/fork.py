@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,9 +32,15 @@ if TYPE_CHECKING:
     "--effects", type=click.Choice(["reuse", "perform", "ask"]), default="reuse", show_default=True,
     help="What becomes of side effects that were performed since.",
 )  # fmt: skip
+@click.option(
+    "--set", "changes", metavar="PATH=VALUE", multiple=True,
+    help="Change the state the fork goes on with. VALUE is JSON, or text. May be given more than once.",
+)  # fmt: skip
 @leave_option
 @click.pass_obj
-def command(session: Session, run: str, new: str | None, at: str | None, effects: Effects, leave: bool) -> int:
+def command(
+    session: Session, run: str, new: str | None, at: str | None, effects: Effects, changes: tuple[str, ...], leave: bool
+) -> int:
     """Start a new run from where another stood.
 
     RUN~2 forks from two checkpoints before the newest, RUN@42 from position 42 of the journal, RUN alone from its end.
@@ -45,23 +52,39 @@ def command(session: Session, run: str, new: str | None, at: str | None, effects
       holdfast fork order-17
       holdfast fork order-17@12 order-17b --effects ask
       holdfast fork order-17 --at pay#1 --app shop:app
+      holdfast fork order-17 --at pay --set order.amount=30
     """
+    update = dict(_assignment(change) for change in changes)
     app = session.app()
     spot = spot_named(session, run)
     if at is not None and (spot.at is not None or spot.checkpoint_id is not None):
         raise click.UsageError(f"{run} names a place already; leave out --at")
     if not _is_workflow(session, spot.run_id):
+        if update:
+            raise click.UsageError(f"{spot.run_id} is not a workflow's run, so nothing goes on with a changed state")
         made = _forked_states(session, spot, at, new)
     else:
         adopt(session, spot.run_id)
         place: int | str | None = spot.at if at is None else place_of(session, spot.run_id, at)
         handle = app.fork(
-            spot.run_id, new, at=place, checkpoint_id=spot.checkpoint_id, effects=effects, here=not leave
+            spot.run_id, new, at=place, checkpoint_id=spot.checkpoint_id, effects=effects, update=update or None,
+            here=not leave,
         )  # fmt: skip
         made = handle.run_id
     session.how_to_go_on = f"The fork {made} was made."
     tell(session, made, forked_from=app.handle(made).info().forked_from)
     return exits.OK
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """PATH=VALUE as it is typed; a value that is not JSON is text."""
+    path, equals, value = text.partition("=")
+    if not equals or not path:
+        raise click.UsageError(f"--set takes PATH=VALUE, as order.amount=30, not {text}")
+    try:
+        return path, json.loads(value)
+    except ValueError:
+        return path, value
 
 
 def place_of(session: Session, run_id: str, text: str) -> int | str:

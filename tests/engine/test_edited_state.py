@@ -1,0 +1,119 @@
+"""A fork with another state, and a state saved by hand: the run goes on with it, on every replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncRun, InvalidInput, Keep, RunError
+from holdfast.testing import replay
+from tests.engine.stage import Stage
+
+
+def letter(stage: Stage) -> None:
+    """A run that writes a draft, asks, and sends what is in its state."""
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        draft = await run.step(str.upper, "draft")
+        run.state["draft"] = draft
+        run.state["to"] = {"name": "ana"}
+        answer = await run.ask("Send it?", {"ok": bool})
+        sent = await run.step(lambda text: f"sent {text}", run.state["draft"], name="send")
+        await run.ask("Really?", {"ok": bool})
+        return [sent, run.state["to"]["name"], answer["ok"], run.state.get("note")]
+
+
+def finish(stage: Stage, run_id: str) -> Any:
+    for _ in range(2):
+        gate = stage.app.gates(run_id)[0].gate
+        handle = stage.app.answer(run_id, {"ok": True}, gate=gate)
+        assert replay(stage.app, run_id).run_id == run_id
+        stage.restart()
+    assert stage.onlooker.verify().problems == []
+    return stage.app.handle(handle.run_id).result(5)
+
+
+def test_a_fork_goes_on_with_the_state_it_is_given(stage: Stage) -> None:
+    letter(stage)
+    stage.start("flow")
+    fork = f"{stage.run_id}-fork"
+    stage.app.fork(stage.run_id, fork, at="ask#1", state={"draft": "better", "to": {"name": "ben"}})
+    assert finish(stage, fork) == ["sent better", "ben", True, None]
+    assert finish(stage, stage.run_id) == ["sent DRAFT", "ana", True, None], "the source is as it was"
+    assert stage.onlooker.load(fork).state["draft"] == "better"  # type: ignore[union-attr]
+
+
+def test_a_fork_goes_on_with_values_set_in_its_state(stage: Stage) -> None:
+    letter(stage)
+    stage.start("flow")
+    fork = f"{stage.run_id}-fork"
+    stage.app.fork(stage.run_id, fork, at="ask#1", update={"to.name": "ben", "/note": [1]})
+    again = f"{fork}-fork"
+    stage.app.fork(fork, again, update={"to.name": "eva"})
+    assert finish(stage, fork) == ["sent DRAFT", "ben", True, [1]]
+    assert finish(stage, again) == ["sent DRAFT", "eva", True, [1]]
+
+
+def test_a_state_saved_by_hand_on_a_waiting_run_is_what_it_goes_on_with(stage: Stage) -> None:
+    letter(stage)
+    stage.start("flow")
+    claim = stage.onlooker.claim(stage.run_id, "editor")
+    assert claim is not None
+    claim.save({"draft": "by hand", "to": {"name": "ben"}})
+    claim.release("waiting")
+    stage.onlooker.prune(stage.run_id, Keep())
+    assert finish(stage, stage.run_id) == ["sent by hand", "ben", True, None]
+
+
+def test_a_rollback_behind_an_edit_keeps_it_and_before_it_does_not(stage: Stage) -> None:
+    letter(stage)
+    stage.start("flow")
+    fork = f"{stage.run_id}-fork"
+    stage.app.fork(stage.run_id, fork, at="ask#1", state={"draft": "better", "to": {"name": "ben"}})
+    gate = stage.app.gates(fork)[0].gate
+    stage.app.answer(fork, {"ok": True}, gate=gate)
+    stage.app.rollback(fork, to="ask#1")
+    assert finish(stage, fork) == ["sent better", "ben", True, None]
+    stage.app.rollback(fork, to=1)
+    assert finish(stage, fork) == ["sent DRAFT", "ana", True, None]
+
+
+def chat(stage: Stage) -> None:
+    """A loop whose body reads its state before its first call."""
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        run.state["messages"] = []
+        async for turn in run.loop():
+            messages = run.state["messages"]
+            messages.append(await run.step(lambda n, m: f"{n}:{len(m)}", turn, list(messages), name="reply"))
+            if turn == 4:
+                break
+        return run.state["messages"]
+
+
+def test_a_fork_between_turns_begins_the_next_turn_with_its_state(stage: Stage) -> None:
+    chat(stage)
+    stage.start("flow").result(5)
+    turns = [checkpoint for checkpoint in stage.onlooker.history(stage.run_id) if checkpoint.step <= 2]
+    fork = f"{stage.run_id}-fork"
+    stage.app.fork(stage.run_id, fork, checkpoint_id=turns[-1].checkpoint_id, state={"messages": ["edited"] * 5})
+    assert stage.app.handle(fork).result(5) == ["edited"] * 5 + ["3:5", "4:6"]
+    assert replay(stage.app, fork).status == "completed"
+    assert stage.app.rollback(fork, to=turns[-1].covers).result(5)[:1] == ["1:0"], "before the fork there was no edit"
+
+
+def test_an_edit_is_refused_before_anything_is_written_or_pauses_the_run(stage: Stage) -> None:
+    letter(stage)
+    stage.start("flow")
+    for wrong in ({"state": [1]}, {"update": ["a"]}, {"update": {"": 1}}, {"update": {"a..b": 1}}):
+        with pytest.raises(InvalidInput):
+            stage.app.fork(stage.run_id, f"{stage.run_id}-no", **wrong)
+    with pytest.raises(InvalidInput, match="one of them"):
+        stage.app.fork(stage.run_id, f"{stage.run_id}-no", state={}, update={"a": 1})
+    fork = f"{stage.run_id}-fork"
+    with pytest.raises(RunError, match="draft"):
+        stage.app.fork(stage.run_id, fork, at="ask#1", update={"draft.x.y": 1})
+    assert stage.status(fork) == "paused"
