@@ -81,19 +81,21 @@ def command(
 def show_plan(session: Session, plan: RollbackPlan) -> None:
     """The plan as a table."""
     rows: list[tuple[str, str, str]] = []
-    rows += [("undo", each.key, f"by {each.undo}({_arguments(each)})") for each in plan.undo]
-    rows += [("cannot undo", each.key, each.tool) for each in plan.irreversible]
-    rows += [("in doubt", each.key, each.tool) for each in plan.in_doubt]
+    rows += [("undo", each.key, f"by {each.undo}({_arguments(each)}){_of(plan, each)}") for each in plan.undo]
+    rows += [("cannot undo", each.key, each.tool + _of(plan, each)) for each in plan.irreversible]
+    rows += [("in doubt", each.key, each.tool + _of(plan, each)) for each in plan.in_doubt]
     rows += [("undone since", each.key, each.tool) for each in plan.compensated]
-    rows += [("cancel child", child, "") for child in plan.children]
-    rows += [("do anew", call, "") for call in plan.calls[:_CALLS_SHOWN]]
+    rows += [("not undone", each.key, each.tool + _of(plan, each)) for each in plan.detached_effects]
+    rows += [("take back child", child, "") for child in plan.children]
+    rows += [("leave detached child", child, "") for child in plan.detached]
+    rows += [("run again", call, "") for call in plan.calls[:_CALLS_SHOWN]]
     session.say(f"{plan.run_id} back to position {plan.to}:")
     if rows:
         session.out.table(("WHAT", "NAME", "HOW"), rows)
     else:
         session.say("nothing is taken back")
     if len(plan.calls) > _CALLS_SHOWN:
-        session.say(f"… and {len(plan.calls) - _CALLS_SHOWN} more calls done anew")
+        session.say(f"… and {len(plan.calls) - _CALLS_SHOWN} more calls run again")
 
 
 def plan_data(plan: RollbackPlan) -> dict[str, Any]:
@@ -106,8 +108,14 @@ def plan_data(plan: RollbackPlan) -> dict[str, Any]:
         "compensated": plan.compensated,
         "calls": plan.calls,
         "children": plan.children,
+        "detached": plan.detached,
+        "detached_effects": plan.detached_effects,
         "problems": plan.problems,
     }
+
+
+def _of(plan: RollbackPlan, effect: EffectPlan) -> str:
+    return "" if effect.run_id == plan.run_id else f" in {effect.run_id}"
 
 
 def _arguments(effect: EffectPlan) -> str:
