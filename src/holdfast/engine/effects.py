@@ -163,7 +163,7 @@ def _intend(this: _Effect) -> Plan[Any]:
     """Record the intent and perform it. If the ledger has this key already, that decides."""
     world = this.world
     mark = Mark(this.key, "intent", world.tool, world.target, world.undo is not None, call=_called(this))
-    entry = this.first("intent")
+    entry = this.first("intent", token=this.token)
     try:
         yield from this.exe.write(this.scope, [entry], marks=(mark,))
     except EffectKnown as known:
@@ -208,8 +208,10 @@ def _from_family(this: _Effect) -> Plan[Any]:
     """
     exe = this.exe
     lines: list[Performed] = yield ReadFamily(this.key)
-    own = next((line for line in lines if line.run_id == exe.run_id and line.state in ("done", "intent")), None)
-    if own is not None:
+    own = next((line for line in lines if line.run_id == exe.run_id), None)
+    if own is not None and own.state == "undone" and not (own.call or {}).get("reused"):
+        return _AGAIN  # performed and undone here: what the family did is not the one that counts
+    if own is not None and own.state in ("done", "intent"):
         return (yield from _known(this, own.state, own.result, own.call))
     others = [line for line in lines if line.run_id != exe.run_id]
     others = [line for line in others if line.call and line.call.get("digest") == this.digest]

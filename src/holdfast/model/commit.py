@@ -38,6 +38,8 @@ class Guard(Part, frozen=True):
     position: int | None = None
     gc_epoch: int | None = None
     """Set when the commit relies on chunks that are already stored."""
+    commit_id: bytes | None = None
+    """The run's last commit is this one: nothing of it has changed since it was read, not even by a prune."""
     gone: int | None = None
     """A claim with this fence counts as ended, whatever its lease says: its owner is known to be dead.
 

@@ -14,10 +14,10 @@ from holdfast.errors import CheckpointNotFound, InvalidInput
 from holdfast.ids import check_id
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun
-from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
+from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.status import READY
 from holdfast.runtime.codec import CODEC
-from holdfast.runtime.reads import RESUME
+from holdfast.runtime.reads import RESUME, entry_data
 from holdfast.runtime.starting import Acts, new_run_id
 from holdfast.runtime.whole import Base, Whole, whole_of
 from holdfast.state.encoder import Encoded, encode
@@ -87,7 +87,7 @@ def _position(whole: Whole, to: Any, step: int | None, checkpoint_id: str | None
     if to is not None:
         return whole.target(to)
     ends = [position for position, entry in whole.live if entry["kind"] in _ENDS]
-    return ends[0] - 1 if ends else whole.run.position
+    return whole.target(ends[0] - 1 if ends else whole.run.position)
 
 
 _ENDS = ("completed", "failed", "cancelling", "cancelled")
@@ -115,6 +115,8 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str, change
     copied = _needed(whole, base)
     numbers = sorted(row.number for row in copied)
     kept = [row for row in whole.effects if _is_before(row, whole, to, cut.keys)]
+    if rows and rows[0].kind == "started":
+        rows[0] = _on_its_own(app, run, rows[0])
     return Commit(
         name, app.token(8),
         create=NewRun(True, run.run_id, run.incarnation, run.gc_epoch, pack(f"{run.run_id}@journal.{to}")),
@@ -124,6 +126,14 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str, change
         chunks=app.core.chunk_rows(encoded.chunks) if encoded is not None and encoded.chunks else (),
         effects=tuple(recorded(_inherited(app, run, row), numbers, end) for row in kept),
     )  # fmt: skip
+
+
+def _on_its_own(app: AppCore, run: RunRow, row: EntryRow) -> EntryRow:
+    """The first entry without the parent: the fork of a child is nobody's child, and its end wakes no run."""
+    entry = entry_data(run, row)
+    if entry.pop("parent", None) is None:
+        return row
+    return msgspec.structs.replace(row, body=value_body(app.core, entry, "a journal entry"))
 
 
 def _inherited(app: AppCore, run: RunRow, row: EffectRow) -> EffectRow:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.goingback import Cut, LedgerLine, Undo, begin_entry, carry_out, cut_at, undo_of
+from holdfast.engine.line import Line
 from holdfast.engine.record import record_of
 from holdfast.errors import (
     ClaimLost,
@@ -20,15 +21,18 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Committed, Guard, NewEntry
+from holdfast.model.commit import Commit, Committed, Guard, NewCheckpoint, NewEntry
 from holdfast.model.plans import EffectPlan, RollbackPlan
 from holdfast.model.status import READY, ROLLING_BACK
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.descendants import Descendant, check_free, descendants
 from holdfast.runtime.outside import known_run, leave, somebody
-from holdfast.runtime.reads import past_of
+from holdfast.runtime.reads import RESUME, past_of
 from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
-from holdfast.runtime.whole import Whole, ledger_line, whole_of
+from holdfast.runtime.whole import Base, Whole, ledger_line, whole_of
+from holdfast.state.encoder import encode
+from holdfast.state.values import pack_sorted
+from holdfast.store.tags import write_metadata
 from holdfast.verbs.refusals import refusal
 from holdfast.verbs.values import value_body
 
@@ -72,20 +76,40 @@ def rolled_back(
         )  # fmt: skip
         entry["force"] = force
         body = value_body(app.core, entry, "a journal entry")
-        guard = Guard(incarnation=whole.run.incarnation, position=whole.run.position, gone=gone)
+        guard = Guard(incarnation=whole.run.incarnation, commit_id=whole.run.commit_id, gone=gone)
         taken_at = time.monotonic()
         commit = Commit(
             run_id, app.token(8), guard, take=take_of(app, revive=True), status=ROLLING_BACK,
-            entries=(NewEntry("rolling_back", body),),
+            entries=(NewEntry("rolling_back", body),), checkpoints=_pin(whole, base),
         )  # fmt: skip
         outcome = yield from taking(app, commit)
         if type(outcome) is Committed:
             return plan, (yield from _kept(app, claimed_of(app, outcome.run, taken_at), here=here))
-        if outcome.why == why.POSITION:
-            continue  # it moved on while it was looked at
+        if outcome.why == why.CHANGED:
+            continue  # it moved on, or was pruned, while it was looked at
         gone = (yield from fence_of_dead(app, outcome)) if outcome.why == why.CLAIMED else None
         if gone is None:
             raise refusal(app.place, commit, outcome)
+
+
+def _pin(whole: Whole, base: Base) -> tuple[NewCheckpoint, ...]:
+    """A checkpoint of the run as it stands that keeps all the rollback needs from being pruned until it has ended."""
+    if not whole.checkpoints:
+        return ()
+    head = next((row for row in reversed(whole.checkpoints) if row.number == whole.run.head), None)
+    now = whole.base(whole.run.position)
+    line = Line(loops=now.loops)
+    line.epoch, line.forked, line.left = now.epoch, now.forked, now.left
+    resume = line.told(now.spans, now.loops, now.version, now.edits)
+    resume["needs"] = sorted({*resume["needs"], *base.needs, *([base.row.checkpoint_id] if base.row else [])})
+    resume["keeps"] = [list(span) for span in base.spans]
+    return (
+        NewCheckpoint(
+            "", head.root if head is not None else encode({}).root, covers=whole.run.position,
+            next_node=head.next_node if head is not None else None,
+            metadata=write_metadata(((RESUME, pack_sorted(resume)),)),
+        ),
+    )  # fmt: skip
 
 
 def _kept(app: AppCore, claimed: Claimed, *, here: bool) -> Acts[Claimed | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from holdfast.engine.commands import EntryData
 from holdfast.engine.edits import Edit
 from holdfast.engine.goingback import LedgerLine, tells_of_effect, without
 from holdfast.engine.line import Line, LoopMark, Span, line_of, minus
@@ -91,12 +92,17 @@ class Whole(NamedTuple):
         lost = [name for name in base.needs if name not in there]
         return f"checkpoint {lost[0]!r}" if lost else None
 
+    def open_rollback(self) -> EntryData | None:
+        """The entry of a rollback that has begun and not ended."""
+        begun = record_of(self.live).rollback
+        return begun[0] if begun else None
+
     def _check_open_rollback(self, position: int) -> None:
         """A rollback that was begun has perhaps undone something: nobody may go to behind that."""
-        begun = record_of(self.live).rollback
-        if begun and position > begun[0]["to"]:
+        begun = self.open_rollback()
+        if begun is not None and position > begun["to"]:
             raise InvalidInput(
-                f"a rollback of run {self.run.run_id!r} to position {begun[0]['to']} has begun; take it up with "
+                f"a rollback of run {self.run.run_id!r} to position {begun['to']} has begun; take it up with "
                 "rollback(run_id), or go back further"
             )
 

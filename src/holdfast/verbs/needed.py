@@ -1,9 +1,10 @@
 """What a checkpoint needs beside itself, as whoever saved it tells in its metadata, and what may go for all they tell.
 
-    metadata["holdfast"] = {"spans": [[first, last], …], "needs": [checkpoint id, …]}
+    metadata["holdfast"] = {"spans": [[first, last], …], "needs": [checkpoint id, …], "keeps": [[first, last], …]}
 
 `spans` are the journal entries, at or below what the checkpoint covers, without which nobody can go on from it; `needs`
-are other checkpoints of the run. Entries behind what it covers are always needed.
+are other checkpoints of the run. Entries behind what it covers are always needed. `keeps` are entries that an open
+rollback will go on from.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def needed(row: CheckpointRow) -> Needed:
         return _NOTHING
     parts = told if isinstance(told, dict) else {}
     spans = _understood(parts.get("spans"), list[tuple[int, int]])
+    if spans is not None:
+        spans += _understood(parts.get("keeps"), list[tuple[int, int]]) or []
     return Needed(spans, frozenset(_understood(parts.get("needs"), list[str]) or ()), told=True)
 
 

@@ -101,6 +101,8 @@ def _guard(row: RunRow, commit: Commit, lease: Lease) -> Refused | None:
         return Refused(why.EPOCH, row)
     if guard.position is not None and row.position != guard.position:
         return Refused(why.POSITION, row)
+    if guard.commit_id is not None and row.commit_id != guard.commit_id:
+        return Refused(why.CHANGED, row)
     if commit.rearm is not None and (row.fence != commit.rearm or not row.owner or _is_held(row, guard, lease)):
         return Refused(why.NOT_EXPIRED, row)
     if commit.take is not None and row.status in TERMINAL and not commit.take.revive:
