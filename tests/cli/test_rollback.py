@@ -30,7 +30,7 @@ def test_the_plan_is_shown_and_nothing_is_done(app: holdfast.App, tmp_path: Path
     assert done.code == 0, done.err
     assert "undo" in done.out
     assert "take_back('receipt of A-17', 'A-17')" in done.out
-    assert "do anew" in done.out
+    assert "run again" in done.out
     data = rollback(tmp_path, url, "--to", "pay#1", "--dry-run", "--json").data
     assert [each["tool"] for each in data["plan"]["undo"]] == ["pay"]
     assert data["plan"]["problems"] == []
