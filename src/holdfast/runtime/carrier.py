@@ -136,6 +136,8 @@ class Carrier:
         if kind in self._read:
             return (yield from self._safely(self._read[kind](command)))
         if kind in self._acts:
+            if kind is c.RunChild:  # the fence does not guard what is written to another run
+                yield from self._surely_held()
             try:
                 return (yield from self._acts[kind](command))
             except StorageError as error:
