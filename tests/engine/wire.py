@@ -11,7 +11,7 @@ from holdfast.model.commit import Commit, Outcome
 from holdfast.model.rows import EntryRow
 from holdfast.store.port import StorePort
 
-_STILL_THERE = ("close", "announce", "is_gone", "url", "clock")
+_STILL_THERE = ("close", "announce", "is_gone", "presence", "url", "clock")
 
 
 class Wire:

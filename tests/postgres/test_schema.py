@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import InvalidInput, StorageFailed
-from holdfast.store.postgres.migrations import sql_text
+from holdfast.store.postgres.migrations import VERSION, sql_text
 from holdfast.store.postgres.settings import read_url
 from tests.postgres.places import new_schema, new_url, shared
 from tests.postgres.server import free_port, newest
@@ -182,8 +182,8 @@ def test_a_newer_schema_is_refused() -> None:
     url = new_url(schema=schema)
     holdfast.open(url).close()
     with shared(newest()).connect() as connection:
-        connection.execute(f"INSERT INTO {schema}.schema_version VALUES (2)")
-    with pytest.raises(holdfast.UnsupportedFormat, match="version 2"):
+        connection.execute(f"INSERT INTO {schema}.schema_version VALUES ({VERSION + 1})")
+    with pytest.raises(holdfast.UnsupportedFormat, match=f"version {VERSION + 1}"):
         holdfast.open(url)
 
 

@@ -195,7 +195,8 @@ def _damage(sample: _Sample) -> Iterator[Finding]:
 def _runs(core: Core, sample: _Sample) -> Iterator[Finding]:
     port, now_us = core.port, core.clock.now_us()
     held = port.held(LISTED)
-    stuck = [row.run_id for row in held if not is_live(row, core.clock.lease_time) or port.is_gone(row.owner)]
+    gone = port.gone_owners({row.owner for row in held})
+    stuck = [row.run_id for row in held if not is_live(row, core.clock.lease_time) or row.owner in gone]
     yield _counted("claims", "the lease is over or the owner is gone", stuck,
                    "any worker takes over: holdfast worker --app …, or holdfast resume RUN")  # fmt: skip
     doubtful = [row.run_id for row in sample.sound if row.effects and _in_doubt(core, row)]

@@ -36,6 +36,7 @@ from holdfast.runtime.starting import run_child
 from holdfast.runtime.whole import ledger_lines
 from holdfast.state.encoder import Encoded, encode
 from holdfast.state.values import pack_sorted
+from holdfast.store.port import Presence
 from holdfast.store.tags import write_metadata
 from holdfast.verbs.core import Place
 from holdfast.verbs.refusals import refusal
@@ -164,11 +165,24 @@ class Carrier:
     # --- the claim ---------------------------------------------------------------------------------------------------
 
     def _surely_held(self) -> Carried[None]:
-        """Before the world is touched: the lease must last, else it is renewed, which is refused if it is lost."""
-        if self.exe.stopped is not None:
-            raise self.exe.stopped
-        if time.monotonic() > self.lease_until - _MARGIN * self.lease_s:
-            yield from self.renew()
+        """Before the world is touched: the lease must last, else it is renewed, which is refused if it is lost.
+
+        Nor may others have declared this owner dead, or be about to: then it waits until it is known to be alive.
+        """
+        assert self.place.holder is not None
+        port, owner = self.core.port, self.place.holder.owner
+        renewed = False
+        while True:
+            if self.exe.stopped is not None:
+                raise self.exe.stopped
+            if port.presence(owner) is not Presence.SURE:
+                if (yield from self._safely(lambda: port.confirm(owner))) is Presence.LOST:
+                    raise self.lost("")
+            elif renewed or time.monotonic() <= self.lease_until - _MARGIN * self.lease_s:
+                return
+            else:
+                yield from self.renew()
+                renewed = True
 
     def renew(self) -> Carried[None]:
         """Extend the lease."""

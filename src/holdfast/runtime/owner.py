@@ -10,14 +10,14 @@ from typing import Final
 
 from holdfast.errors import StorageError
 from holdfast.forking import watch
-from holdfast.store.port import StorePort
+from holdfast.store.port import Presence, StorePort
 from holdfast.verbs.core import Core
 
 _MANY: Final = 1_000
 
 
 class Owner:
-    """The name under which this process claims runs. Local stores can tell whether the process still lives."""
+    """The name under which this process claims runs. The store can tell others whether the process still lives."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -31,15 +31,18 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """The name, announced to the store."""
-        if not self._name:
+        """The name, announced to the store. A process that others declared dead goes on under a new one."""
+        if self._needs_name():
             with self._lock:
-                if not self._name:
+                if self._needs_name():
                     name = f"{socket.gethostname()}:{os.getpid()}:{self._core.ids.token(6).hex()}"
                     self._core.port.announce(name)
                     self._tidy_up()
                     self._name = name
         return self._name
+
+    def _needs_name(self) -> bool:
+        return not self._name or self._core.port.presence(self._name) is Presence.LOST
 
     def _tidy_up(self) -> None:
         """Remove the signs of life of processes that have ended and hold nothing; without a worker nobody else does."""

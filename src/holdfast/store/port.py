@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from enum import Enum
+from typing import Final, NamedTuple
 
 from holdfast.model.commit import Commit, Outcome, Refused, Take
 from holdfast.model.rows import (
@@ -123,6 +124,19 @@ class About(NamedTuple):
     risks: tuple[str, ...] = ()
     """Settings with which something acknowledged can be lost."""
 
+
+class Presence(Enum):
+    """What an owner knows about itself: whether other processes may have declared it dead."""
+
+    SURE = "sure"
+    """Not yet, and not in this moment: it may begin an effect."""
+    UNSURE = "unsure"
+    """It may be about to happen: its connection was lost, or did not answer for a while."""
+    LOST = "lost"
+    """It was declared dead: its claims are forfeited, and it needs another name."""
+
+
+_HELD_BATCH: Final = 1000
 
 Choose = Callable[[list[CheckpointRow], list[EffectRow]], Iterable[int]]
 """Says which checkpoints, by number, are to go."""
@@ -314,6 +328,32 @@ class StorePort(ABC):
     def is_gone(self, owner: str) -> bool:  # noqa: ARG002
         """True: whoever announced itself as `owner` is certainly dead. False: it lives, or that is not known."""
         return False
+
+    def gone_owners(self, owners: Collection[str]) -> set[str]:
+        """Those of `owners` for which `is_gone` is true."""
+        return {owner for owner in sorted(owners) if self.is_gone(owner)}
+
+    def claims_of_dead(self) -> list[RunRow]:
+        """All runs held by owners that are known to be dead. What other dead owners have left is removed.
+
+        The rows are read before the owners are judged: a claim taken later, by a new process of the same name, has
+        another fence.
+        """
+        held: list[RunRow] = []
+        while rows := self.held(_HELD_BATCH, held[-1].run if held else 0):
+            held += rows
+        owners = {row.owner for row in held}
+        dead = self.gone_owners(owners)
+        self.bury(owners)
+        return [row for row in held if row.owner in dead]
+
+    def presence(self, owner: str) -> Presence:  # noqa: ARG002
+        """What is known here about an owner announced here, without I/O."""
+        return Presence.SURE
+
+    def confirm(self, owner: str) -> Presence:
+        """Make sure that `owner` is not declared dead: SURE or LOST, or a StorageError if that cannot be found out."""
+        return self.presence(owner)
 
     def bury(self, holding: Collection[str]) -> None:  # noqa: B027
         """Remove what owners who are gone have left, except of those who still are `holding` something."""

@@ -21,7 +21,6 @@ from holdfast.verbs.plans import Plan
 from holdfast.verbs.writing import committed
 
 _BATCH = 100
-_HELD_BATCH = 1000
 
 Held = TypeVar("Held")
 
@@ -119,7 +118,8 @@ def announce(place: Place, owner: str) -> Plan[None]:
     """Give a sign of life as `owner`, which ends with this process, or when the store is closed.
 
     A process that announces itself before it claims, and dies, need not be waited for: others take over its runs at
-    once, and not only after its leases. So it is on local stores (`sqlite:`, `dir:`); on others it does nothing. Every
+    once, and not only after its leases. So it is on local stores (`sqlite:`, `dir:`); on PostgreSQL it takes about a
+    second and one more connection, and behind a transaction pooler leases remain; in memory it does nothing. Every
     process needs a name of its own that none before it had: one that lives under the name of a dead one keeps the dead
     one's claims alive, and of two living ones the second gets a Conflict. A forked process announces itself anew.
 
@@ -160,29 +160,15 @@ def recover_expired(place: Place) -> Plan[int]:
 def _recover_from_the_dead(place: Place) -> Plan[int]:
     """Re-arm the runs whose owners are known to be dead, whatever their leases say."""
     port, count = place.core.port, 0
-    if not _can_tell(port):
-        return 0
-    held: list[RunRow] = yield lambda: _all_held(port)
-    dead: set[str] = set()
-    # All rows were read before any owner is asked for: a claim that is taken later, by a new process of the same name,
-    # has another fence.
-    for owner in sorted({row.owner for row in held}):
-        if (yield lambda owner=owner: port.is_gone(owner)):  # type: ignore[misc]
-            dead.add(owner)
-    for row in held:
-        if row.owner in dead:
+    seen: set[tuple[int, int]] = set()
+    while _can_tell(port):
+        found = yield port.claims_of_dead
+        rows = [row for row in found if (row.run, row.fence) not in seen]
+        if not rows:
+            break
+        for row in rows:
+            seen.add((row.run, row.fence))
             guard = Guard(OUTSIDER, incarnation=row.incarnation, gone=row.fence)
             outcome = yield Commit(row.run_id, place.core.ids.token(8), guard, rearm=row.fence)
-            count += type(outcome) is Committed
-    if dead:
-        held = yield lambda: _all_held(port)
-    # Whoever still holds something must stay known to be dead.
-    yield lambda: port.bury({row.owner for row in held})
+            count += type(outcome) is Committed  # refused: another process was first, or it is damaged
     return count
-
-
-def _all_held(port: StorePort) -> list[RunRow]:
-    held: list[RunRow] = []
-    while rows := port.held(_HELD_BATCH, held[-1].run if held else 0):
-        held += rows
-    return held

@@ -20,13 +20,13 @@ from holdfast.store.postgres.dialect import quoted
 from holdfast.store.postgres.errors import translated
 from holdfast.store.postgres.settings import read_url
 
-VERSION: Final = 1
+VERSION: Final = 2
 _IS_THERE: Final = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.relname = 'schema_version' AND n.nspname = %s"
 )
 """to_regclass would answer from a cache, which waiting for the lock does not bring up to date."""
-_NAMED: Final = re.compile(r"\b(CREATE TABLE|ALTER TABLE|CREATE SEQUENCE|ON) (\w+)")
+_NAMED: Final = re.compile(r"\b(CREATE TABLE|CREATE UNLOGGED TABLE|ALTER TABLE|CREATE SEQUENCE|ON) (\w+)")
 
 
 def sql_text(schema: str, after: int = 0) -> str:

@@ -2,7 +2,7 @@
 
     postgresql://user@host/database?schema=holdfast&pool_size=8&durability=relaxed&sslmode=require
 
-`schema`, `pool_size` and `durability` are ours and are taken off; everything else is libpq's. A password may stand in
+`schema`, `pool_size`, `durability` and `owner_grace` are ours and are taken off; everything else is libpq's. A password may stand in
 the URL, but is never shown: not in `Settings.shown`, which is the store's `url`, and not in any message.
 """
 
@@ -19,7 +19,10 @@ from holdfast.errors import InvalidInput
 _SCHEMA: Final = "holdfast"
 _SCHEMA_BYTES_MAX: Final = 63
 _POOL_SIZE: Final = 8
-_OURS: Final = ("schema", "pool_size", "durability")
+_OURS: Final = ("schema", "pool_size", "durability", "owner_grace")
+_OWNER_GRACE_S: Final = 1.0
+_OWNER_GRACE_S_MIN: Final = 0.1
+_OWNER_GRACE_S_MAX: Final = 3600.0
 
 
 class Settings(NamedTuple):
@@ -33,6 +36,8 @@ class Settings(NamedTuple):
     """True: a server that does not sync is taken. Then a power cut may lose what was acknowledged."""
     shown: str
     """The URL without secrets."""
+    owner_grace_s: float = _OWNER_GRACE_S
+    """How long the session of an announced owner may be missing before the owner counts as dead; 0: only leases do."""
 
 
 def read_url(url: str) -> Settings:
@@ -55,7 +60,12 @@ def read_url(url: str) -> Settings:
     if durability not in ("full", "relaxed"):
         raise InvalidInput(f"durability in a PostgreSQL URL is full or relaxed, not {durability!r}")
     return Settings(
-        conninfo, schema, _pool_size(ours.get("pool_size")), durability == "relaxed", _shown(conninfo, schema)
+        conninfo,
+        schema,
+        _pool_size(ours.get("pool_size")),
+        durability == "relaxed",
+        _shown(conninfo, schema),
+        _owner_grace_s(ours.get("owner_grace")),
     )
 
 
@@ -76,6 +86,23 @@ def _pool_size(text: str | None) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1000):
         raise InvalidInput(f"pool_size in a PostgreSQL URL must be 1 to 1000, not {text!r}")
     return int(text)
+
+
+def _owner_grace_s(text: str | None) -> float:
+    if text is None:
+        return _OWNER_GRACE_S
+    if text == "off":
+        return 0.0
+    try:
+        grace_s = float(text)
+    except ValueError:
+        grace_s = 0.0
+    if not _OWNER_GRACE_S_MIN <= grace_s <= _OWNER_GRACE_S_MAX:
+        raise InvalidInput(
+            f"owner_grace in a PostgreSQL URL must be off, or {_OWNER_GRACE_S_MIN:g} to {_OWNER_GRACE_S_MAX:g} seconds, "
+            f"not {text!r}"
+        )
+    return grace_s
 
 
 def _shown(conninfo: dict[str, Any], schema: str) -> str:

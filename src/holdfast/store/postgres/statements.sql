@@ -8,6 +8,8 @@
 -- columns effect_columns: key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, call, seal
 -- columns gate_columns: run, gate, state, opened_us, expires_us, answered_us, answered_by, body, seal
 -- columns item_columns: key, run, kind, name, item, sender, created_us, taken, body, seal
+-- columns now: (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+-- columns server: (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || '/' || coalesce((SELECT mark FROM server_mark), '')
 -- columns message_columns: key, target, kind, name, item, created_us, body, seal
 
 -- Reading.
@@ -330,3 +332,53 @@ DELETE FROM chunks WHERE family = ? AND hash = ANY(?::bytea[]) RETURNING length(
 
 -- name: is_family_left
 SELECT EXISTS (SELECT 1 FROM runs WHERE family = ?);
+
+-- Owners and their sessions. Times are of the server's clock.
+
+-- name: set_session
+SELECT set_config(s.name, n.value, false) FROM pg_catalog.pg_settings s JOIN (VALUES ('idle_session_timeout', '0'),
+    ('tcp_keepalives_idle', '5'), ('tcp_keepalives_interval', '2'), ('tcp_keepalives_count', '3')) AS n (name, value)
+ON n.name = s.name;
+
+-- name: mark_server
+INSERT INTO server_mark (number, mark) VALUES (1, ?) ON CONFLICT DO NOTHING;
+
+-- name: begin_session
+INSERT INTO owners AS o (owner, lock_key, token, session, server, grace_us, announced_us, missing_us, dead)
+VALUES (?, ?, ?, 1, <server>, ?, <now>, NULL, false)
+ON CONFLICT (owner) DO UPDATE SET lock_key = excluded.lock_key, token = excluded.token, session = o.session + 1,
+    server = excluded.server, grace_us = excluded.grace_us, announced_us = excluded.announced_us, missing_us = NULL,
+    dead = false;
+
+-- name: resume_session
+UPDATE owners SET session = session + 1, server = <server>, missing_us = NULL
+WHERE owner = ? AND token = ? AND NOT dead;
+
+-- name: end_session
+DELETE FROM owners WHERE owner = ? AND token = ?;
+
+-- name: forget_owner
+DELETE FROM owners WHERE owner = ?;
+
+-- The row is read before the locks are: a session that is still the same when the row is changed has lost its lock.
+-- name: owners_absent
+SELECT o.owner, o.token, o.session, o.dead,
+    o.missing_us IS NULL OR (o.missing_us + o.grace_us <= <now> AND o.server = <server>)
+FROM owners o WHERE (? OR o.owner = ANY(?::text[])) AND (o.dead OR NOT EXISTS (SELECT 1 FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+    AND ((l.classid::bigint << 32) | l.objid::bigint) = o.lock_key));
+
+-- name: mark_absent
+UPDATE owners AS o SET missing_us = coalesce(o.missing_us, <now>),
+    dead = o.missing_us IS NOT NULL AND o.missing_us + o.grace_us <= <now> AND o.server = <server>
+FROM unnest(?::text[], ?::bytea[], ?::bigint[]) AS n (owner, token, session)
+WHERE o.owner = n.owner COLLATE "C" AND o.token = n.token AND o.session = n.session AND NOT o.dead
+RETURNING o.owner, o.dead;
+
+-- name: runs_held_by
+SELECT <run> FROM runs WHERE owner <> '' AND owner = ANY(?::text[]) ORDER BY run;
+
+-- name: forget_dead_owners
+DELETE FROM owners AS o WHERE (o.dead OR o.missing_us <= <now> - ?::bigint) AND o.owner <> ALL(?::text[])
+    AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.owner <> '' AND r.owner = o.owner);

@@ -1,8 +1,9 @@
 """The PostgreSQL store: one database, many workers on many machines.
 
 One connection writes, guarded by a lock: commits that wait for it go together, which is faster than many connections
-with one commit each. Others read, each used by one caller at a time. Nothing is held between calls. After a fork the
-child opens connections of its own and never touches the parent's.
+with one commit each. Others read, each used by one caller at a time. Nothing is held between calls, except by an owner
+that announced itself: the lock of its session, on a connection of its own. After a fork the child opens connections of
+its own and never touches the parent's.
 
 Every call ends within about `timeout_s`, also if the server is gone or a connection is half open. While the server is
 away for a moment (a restart), calls wait for it. Leases are measured by the database's clock.
@@ -11,7 +12,7 @@ away for a moment (a restart), calls wait for it. Leases are measured by the dat
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 import psycopg
@@ -22,18 +23,22 @@ from holdfast.errors import StoreClosed
 from holdfast.forking import watch
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
 from holdfast.model.rows import CheckpointRow, RunRow
-from holdfast.store.port import Choose, Mark, Seen, Swept
+from holdfast.store.port import Choose, Mark, Presence, Seen, Swept
 from holdfast.store.postgres import keeping, migrations
+from holdfast.store.postgres.arrays import Texts
 from holdfast.store.postgres.changing import Changes
 from holdfast.store.postgres.connection import Link, Opener, abandon
 from holdfast.store.postgres.dialect import quoted, statements_for
 from holdfast.store.postgres.listening import Listener
+from holdfast.store.postgres.owner_session import OwnerSessions
+from holdfast.store.postgres.owner_verdict import dead_owners, forget_dead
 from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.reads import PostgresReads
 from holdfast.store.postgres.settings import read_url
 from holdfast.store.postgres.transaction import Before, Names, Time
 from holdfast.store.postgres.writer import Writer
 from holdfast.store.pruning import ChooseEntries
+from holdfast.store.sql.rows import built
 
 Result = TypeVar("Result")
 
@@ -70,6 +75,7 @@ class PostgresStore(PostgresReads):
         names = Names(self._sql, f"{quoted(settings.schema)}.run_numbers", channel, patience)
         self._pool = Pool(self._opener, settings.pool_size)
         self._changes = Changes(self._opener, names, self._time)
+        self._owners = OwnerSessions(self._opener, self._sql)
         self._closed = False
         watch(self)
         self._prepare()
@@ -132,18 +138,53 @@ class PostgresStore(PostgresReads):
             raise StoreClosed(f"{self.url} was closed")
         return Listener(self._opener, self._channel)
 
+    # --- owners ------------------------------------------------------------------------------------------------------
+
+    def announce(self, owner: str) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.url} was closed")
+        self._owners.announce(owner)
+
+    def presence(self, owner: str) -> Presence:
+        return self._owners.presence(owner)
+
+    def confirm(self, owner: str) -> Presence:
+        return self._owners.confirm(owner)
+
+    def is_gone(self, owner: str) -> bool:
+        return owner in self.gone_owners((owner,))
+
+    def gone_owners(self, owners: Collection[str]) -> set[str]:
+        return dead_owners(self._read, self._sql, owners) if owners else set()
+
+    def claims_of_dead(self) -> list[RunRow]:
+        dead = dead_owners(self._read, self._sql, None)
+        if not dead:
+            return []
+        rows = [built(RunRow, row) for row in self._all("runs_held_by", Texts(list(dead)))]
+        if not rows:
+            self.bury(())
+            return []
+        dead = self.gone_owners(dead)  # again: a name may have been announced anew before the rows were read
+        return [row for row in rows if row.owner in dead]
+
+    def bury(self, holding: Collection[str]) -> None:
+        forget_dead(self._read, self._sql, holding)
+
     # --- life --------------------------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
         """Leave the parent's connections alone, and open others when they are needed."""
-        inherited = self._pool.links()
+        inherited = self._pool.links() + self._owners.links()
         if self._changes.writer is not None:
             inherited.append(self._changes.writer.link)
         abandon(inherited)
         self._pool.reset()
         self._changes.reset()
+        self._owners.reset()
 
     def close(self) -> None:
         self._closed = True
+        self._owners.close()
         self._changes.close()
         self._pool.close()

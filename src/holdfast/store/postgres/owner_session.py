@@ -1,0 +1,249 @@
+"""Sessions of announced owners: a connection each, whose advisory lock ends with the owner's process.
+
+The server frees the lock as soon as the connection ends, so other processes see a death at once (`owner_verdict`). But
+a live owner may lose its connection too. Three rules keep it from being robbed:
+
+1. An owner counts as dead only after its lock was missing for its grace period, and that is written into its row. The
+   row's `session` grows whenever the owner has the lock again, which ends the count. Both change the same row, so one
+   comes first: an owner that finds `dead` there has lost its name, and with it all claims.
+2. An owner begins an effect only if the server has just proved that the lock is held: less than half a grace period
+   ago, measured from before the question was sent. Until the lock is back no effect begins.
+3. A lock taken on an earlier start of the server proves nothing: a restart or failover drops all locks.
+
+The lock is shared, so that an owner can take it again while the server still keeps the old connection. Only its first
+taking excludes others, to find a second living process of the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import select
+import threading
+import time
+from typing import Final
+
+import psycopg
+from blake3 import blake3
+
+from holdfast.clock import US
+from holdfast.errors import Conflict, StorageError, StorageFailed
+from holdfast.store.port import Presence
+from holdfast.store.postgres.connection import Link, Opener
+from holdfast.store.postgres.dialect import Statements
+from holdfast.store.postgres.errors import is_broken, translated
+
+_log: Final = logging.getLogger("holdfast.store")
+
+_CONFLICT_S: Final = 2.0
+"""How long the old connection of a process that has just died may be in the way."""
+_PAUSE_S: Final = 0.05
+_INTEREST_S: Final = 30.0
+"""For so long after somebody asked, the lock is proved again and again, so that the next effect need not wait."""
+
+
+def lock_key(schema: str, owner: str) -> int:
+    """The advisory lock of an owner. If two owners share one, the dead one looks alive, never the other way round."""
+    text = f"{schema}\x00{owner}".encode(errors="surrogatepass")
+    return int.from_bytes(blake3(b"holdfast owner " + text).digest(8), "big", signed=True)
+
+
+class OwnerSession:
+    """One owner's connection and lock. A thread notices when it is lost, and takes it again."""
+
+    def __init__(self, opener: Opener, sql: Statements, owner: str) -> None:
+        self._opener = opener
+        self._sql = sql
+        self._owner = owner
+        self._key = lock_key(opener.settings.schema, owner)
+        self._token = secrets.token_bytes(16)
+        self._grace_s = opener.settings.owner_grace_s
+        self._lock = threading.Lock()
+        """Held by the thread that uses the connection."""
+        self.link: Link | None = None
+        self._proved_at = 0.0
+        self._asked_at = 0.0
+        self._is_lost = False
+        self._closing = threading.Event()
+
+    def begin(self) -> None:
+        """Take the lock for the first time. Behind a transaction pooler there is none: then only leases count."""
+        until = time.monotonic() + self._opener.timeout_s
+        link = self._opener.open(until)
+        try:
+            if link.pooled or not self._grace_s:
+                link.execute(self._sql["forget_owner"], (self._owner,))  # of a dead process of the same name
+                link.close()
+                return
+            self._exclude_others(link)
+            link.execute("SELECT pg_advisory_lock_shared(%s)", (self._key,))
+            link.execute("SELECT pg_advisory_unlock(%s)", (self._key,))
+            self._set_up(link)
+            sent_at = time.monotonic()
+            bound = (self._owner, self._key, self._token, int(self._grace_s * US))
+            link.execute(self._sql["begin_session"], bound)
+        except psycopg.Error as error:
+            link.close()
+            raise translated(error, self._opener.settings.shown, self._opener.timeout_s) from error
+        except BaseException:
+            link.close()
+            raise
+        self.link, self._proved_at = link, sent_at
+        threading.Thread(target=self._keep, name="holdfast-owner", daemon=True).start()
+
+    def _exclude_others(self, link: Link) -> None:
+        until = time.monotonic() + _CONFLICT_S
+        while link.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone() != (True,):
+            if time.monotonic() > until:
+                raise Conflict(
+                    f"another living process announced itself as {self._owner!r}; each needs a name of its own"
+                )
+            time.sleep(_PAUSE_S)
+
+    def _set_up(self, link: Link) -> None:
+        """Have the server notice a client that vanished, keep the idle session, and mark this start of the server."""
+        link.execute(self._sql["set_session"])
+        link.execute(self._sql["mark_server"], (secrets.token_hex(16),))
+
+    # --- what the owner asks ---------------------------------------------------------------------------------------
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether others can notice this owner's death; False if only its leases count."""
+        return self._proved_at > 0
+
+    def presence(self) -> Presence:
+        """What is known without asking the server."""
+        self._asked_at = time.monotonic()
+        if self._is_lost:
+            return Presence.LOST
+        return Presence.SURE if self._asked_at < self._proved_at + self._grace_s / 2 else Presence.UNSURE
+
+    def confirm(self) -> Presence:
+        """Wait until the server has proved that the lock is held, or that the owner was declared dead."""
+        until = time.monotonic() + self._opener.timeout_s
+        while True:
+            self._prove()
+            found = self.presence()
+            if found is not Presence.UNSURE:
+                return found
+            if time.monotonic() > until or self._closing.is_set():
+                raise StorageFailed(
+                    f"{self._opener.settings.shown}: owner {self._owner!r} lost its session and could not take its lock "
+                    f"again in {self._opener.timeout_s:g} s, so it begins no effect; check that the server can be reached"
+                )
+            self._closing.wait(_PAUSE_S)
+
+    # --- keeping the lock ------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Notice the end of the connection at once and take the lock again; the thread's work."""
+        while not self._closing.is_set() and not self._is_lost:
+            link = self.link
+            if link is None or self._is_due(link):
+                self._prove()
+            if self.link is None:
+                self._closing.wait(_PAUSE_S)
+
+    def _is_due(self, link: Link) -> bool:
+        """Wait for a sign on the connection: the server says nothing on it unless it ends it."""
+        poll = select.poll()
+        try:
+            poll.register(link.pgconn.socket, select.POLLIN)
+        except (psycopg.Error, ValueError):  # another thread has found it broken
+            return True
+        return bool(poll.poll(self._grace_s / 4 * 1000)) or time.monotonic() < self._asked_at + _INTEREST_S
+
+    def _prove(self) -> None:
+        """Ask the server once; without a connection, open one and take the lock again."""
+        with self._lock:
+            if self._closing.is_set() or self._is_lost:
+                return
+            try:
+                if self.link is None:
+                    self._take_again()
+                    return
+                sent_at = time.monotonic()
+                self.link.execute("SELECT 1")
+                self._proved_at = sent_at
+            except (psycopg.Error, StorageError) as error:
+                if self.link is not None:
+                    _log.info("the session of owner %r was lost, taking its lock again: %s", self._owner, error)
+                self._drop()
+
+    def _take_again(self) -> None:
+        link = self._opener.open()
+        try:
+            if link.pooled:
+                raise StorageFailed(f"{self._opener.settings.shown} now leads through a pooler, which keeps no locks")
+            if link.execute("SELECT pg_try_advisory_lock_shared(%s)", (self._key,)).fetchone() != (True,):
+                raise StorageFailed(f"another process is announcing itself as {self._owner!r}")
+            self._set_up(link)
+            sent_at = time.monotonic()
+            done = link.execute(self._sql["resume_session"], (self._owner, self._token))
+        except BaseException:
+            link.close()
+            raise
+        if not done.rowcount:
+            link.close()
+            self._is_lost = True
+            _log.warning(
+                "owner %r was declared dead: it was cut off from %s for more than %g s; its claims are lost",
+                self._owner, self._opener.settings.shown, self._grace_s,
+            )  # fmt: skip
+            return
+        self.link, self._proved_at = link, sent_at
+
+    def _drop(self) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            with contextlib.suppress(psycopg.Error):
+                link.close()
+
+    def close(self) -> None:
+        """Give up the lock and leave no row: what is still claimed has a lease."""
+        self._closing.set()
+        with self._lock:
+            if self.link is not None and not is_broken(self.link):
+                with contextlib.suppress(psycopg.Error):
+                    self.link.execute(self._sql["end_session"], (self._owner, self._token))
+            self._drop()
+
+
+class OwnerSessions:
+    """The owners announced through one store."""
+
+    def __init__(self, opener: Opener, sql: Statements) -> None:
+        self._opener = opener
+        self._sql = sql
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with none: after a fork they are the parent's."""
+        self._lock = threading.Lock()
+        self._sessions: dict[str, OwnerSession] = {}
+
+    def links(self) -> list[Link]:
+        """The connections there are."""
+        return [session.link for session in self._sessions.values() if session.link is not None]
+
+    def announce(self, owner: str) -> None:
+        """Take the lock of this owner. Raises Conflict if another living session has it."""
+        with self._lock:
+            if owner not in self._sessions or self._sessions[owner].presence() is Presence.LOST:
+                session = OwnerSession(self._opener, self._sql, owner)
+                session.begin()
+                self._sessions[owner] = session
+
+    def presence(self, owner: str) -> Presence:
+        session = self._sessions.get(owner)
+        return Presence.SURE if session is None or not session.has_lock else session.presence()
+
+    def confirm(self, owner: str) -> Presence:
+        session = self._sessions.get(owner)
+        return Presence.SURE if session is None or not session.has_lock else session.confirm()
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
