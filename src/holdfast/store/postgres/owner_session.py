@@ -39,6 +39,8 @@ _log: Final = logging.getLogger("holdfast.store")
 _CONFLICT_S: Final = 2.0
 """How long the old connection of a process that has just died may be in the way."""
 _PAUSE_S: Final = 0.05
+_LOOK_S: Final = 1.0
+"""How long it takes at most until the thread sees that another thread has replaced the connection."""
 _INTEREST_S: Final = 30.0
 """For so long after somebody asked, the lock is proved again and again, so that the next effect need not wait."""
 
@@ -62,6 +64,8 @@ class OwnerSession:
         self._lock = threading.Lock()
         """Held by the thread that uses the connection."""
         self.link: Link | None = None
+        self._pid = 0
+        """The process of the server that held the lock last."""
         self._proved_at = 0.0
         self._asked_at = 0.0
         self._is_lost = False
@@ -89,7 +93,7 @@ class OwnerSession:
         except BaseException:
             link.close()
             raise
-        self.link, self._proved_at = link, sent_at
+        self.link, self._proved_at, self._pid = link, sent_at, link.info.backend_pid
         threading.Thread(target=self._keep, name="holdfast-owner", daemon=True).start()
 
     def _exclude_others(self, link: Link) -> None:
@@ -102,8 +106,8 @@ class OwnerSession:
             time.sleep(_PAUSE_S)
 
     def _set_up(self, link: Link) -> None:
-        """Have the server notice a client that vanished, keep the idle session, and mark this start of the server."""
-        link.execute(self._sql["set_session"])
+        """Keep the session however long it is idle, and mark this start of the server."""
+        link.execute(self._sql["keep_idle_session"])
         link.execute(self._sql["mark_server"], (secrets.token_hex(16),))
 
     # --- what the owner asks ---------------------------------------------------------------------------------------
@@ -111,14 +115,15 @@ class OwnerSession:
     @property
     def has_lock(self) -> bool:
         """Whether others can notice this owner's death; False if only its leases count."""
-        return self._proved_at > 0
+        return self._pid > 0
 
     def presence(self) -> Presence:
         """What is known without asking the server."""
         self._asked_at = time.monotonic()
         if self._is_lost:
             return Presence.LOST
-        return Presence.SURE if self._asked_at < self._proved_at + self._grace_s / 2 else Presence.UNSURE
+        is_proved = self.link is not None and self._asked_at < self._proved_at + self._grace_s / 2
+        return Presence.SURE if is_proved else Presence.UNSURE
 
     def confirm(self) -> Presence:
         """Wait until the server has proved that the lock is held, or that the owner was declared dead."""
@@ -153,7 +158,7 @@ class OwnerSession:
             poll.register(link.pgconn.socket, select.POLLIN)
         except (psycopg.Error, ValueError):  # another thread has found it broken
             return True
-        return bool(poll.poll(self._grace_s / 4 * 1000)) or time.monotonic() < self._asked_at + _INTEREST_S
+        return bool(poll.poll(min(_LOOK_S, self._grace_s / 4) * 1000)) or time.monotonic() < self._asked_at + _INTEREST_S
 
     def _prove(self) -> None:
         """Ask the server once; without a connection, open one and take the lock again."""
@@ -193,7 +198,10 @@ class OwnerSession:
                 self._owner, self._opener.settings.shown, self._grace_s,
             )  # fmt: skip
             return
+        old_pid, self._pid = self._pid, link.info.backend_pid
         self.link, self._proved_at = link, sent_at
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # then its death is noticed by its leases
+            link.execute(self._sql["end_old_session"], (old_pid, self._key))
 
     def _drop(self) -> None:
         link, self.link = self.link, None

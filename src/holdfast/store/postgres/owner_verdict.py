@@ -8,8 +8,11 @@ meanwhile, the row names another, and nothing is written. Any process may look; 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
 from typing import Any, Final
+
+from psycopg import errors as pg
 
 from holdfast.clock import US
 from holdfast.store.postgres.arrays import Texts, columns_of
@@ -18,6 +21,14 @@ from holdfast.store.postgres.dialect import Statements
 
 _KEPT_US: Final = 3600 * US
 """How long rows of owners are kept that hold nothing and have not come back after a restart of the server."""
+
+_NOT_NOW: Final = (
+    pg.DeadlockDetected,
+    pg.InsufficientPrivilege,
+    pg.ReadOnlySqlTransaction,
+    pg.SerializationFailure,
+)
+"""Other processes judge the same owners just now, or this role only reads: an owner is not dead before it is judged."""
 
 Run = Callable[[Callable[[Link], Any]], Any]
 """Has something done on a connection; done twice, it is as if it was done once."""
@@ -29,9 +40,13 @@ def dead_owners(run: Run, sql: Statements, owners: Collection[str] | None) -> se
     def look(link: Link) -> set[str]:
         bound = (owners is None, Texts(list(owners or ())))
         absent = link.execute(sql["owners_absent"], bound, binary=True).fetchall()
-        due = [(owner, token, session) for owner, token, session, dead, due in absent if due and not dead]
-        changed = link.execute(sql["mark_absent"], columns_of("tbi", due), binary=True).fetchall() if due else []
-        return {row[0] for row in absent if row[3]} | {owner for owner, dead in changed if dead}
+        dead = {owner for owner, _, _, is_dead, _ in absent if is_dead}
+        due = [(owner, token, session) for owner, token, session, is_dead, is_due in absent if is_due and not is_dead]
+        if due:
+            with contextlib.suppress(*_NOT_NOW):
+                judged = link.execute(sql["mark_absent"], columns_of("tbi", due), binary=True).fetchall()
+                dead |= {owner for owner, is_dead in judged if is_dead}
+        return dead
 
     found: set[str] = run(look)
     return found
@@ -39,4 +54,9 @@ def dead_owners(run: Run, sql: Statements, owners: Collection[str] | None) -> se
 
 def forget_dead(run: Run, sql: Statements, holding: Collection[str]) -> None:
     """Remove the rows of dead owners that hold nothing."""
-    run(lambda link: link.execute(sql["forget_dead_owners"], (_KEPT_US, Texts(list(holding)))))
+
+    def forget(link: Link) -> None:
+        with contextlib.suppress(*_NOT_NOW):  # another process does it
+            link.execute(sql["forget_dead_owners"], (_KEPT_US, Texts(list(holding))))
+
+    run(forget)

@@ -20,7 +20,7 @@ _SCHEMA: Final = "holdfast"
 _SCHEMA_BYTES_MAX: Final = 63
 _POOL_SIZE: Final = 8
 _OURS: Final = ("schema", "pool_size", "durability", "owner_grace")
-_OWNER_GRACE_S: Final = 1.0
+_OWNER_GRACE_S: Final = 0.75
 _OWNER_GRACE_S_MIN: Final = 0.1
 _OWNER_GRACE_S_MAX: Final = 3600.0
 

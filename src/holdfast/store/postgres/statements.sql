@@ -8,9 +8,12 @@
 -- columns effect_columns: key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, call, seal
 -- columns gate_columns: run, gate, state, opened_us, expires_us, answered_us, answered_by, body, seal
 -- columns item_columns: key, run, kind, name, item, sender, created_us, taken, body, seal
+-- columns message_columns: key, target, kind, name, item, created_us, body, seal
+
+-- Expressions that several statements share.
 -- columns now: (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 -- columns server: (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || '/' || coalesce((SELECT mark FROM server_mark), '')
--- columns message_columns: key, target, kind, name, item, created_us, body, seal
+-- columns owner_lock: l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database()) AND ((l.classid::bigint << 32) | l.objid::bigint)
 
 -- Reading.
 
@@ -335,10 +338,12 @@ SELECT EXISTS (SELECT 1 FROM runs WHERE family = ?);
 
 -- Owners and their sessions. Times are of the server's clock.
 
--- name: set_session
-SELECT set_config(s.name, n.value, false) FROM pg_catalog.pg_settings s JOIN (VALUES ('idle_session_timeout', '0'),
-    ('tcp_keepalives_idle', '5'), ('tcp_keepalives_interval', '2'), ('tcp_keepalives_count', '3')) AS n (name, value)
-ON n.name = s.name;
+-- name: keep_idle_session
+SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout';
+
+-- The old connection of an owner that has its lock again, if the server still keeps it.
+-- name: end_old_session
+SELECT pg_terminate_backend(l.pid) FROM pg_catalog.pg_locks l WHERE l.pid = ?::bigint AND <owner_lock> = ?;
 
 -- name: mark_server
 INSERT INTO server_mark (number, mark) VALUES (1, ?) ON CONFLICT DO NOTHING;
@@ -365,9 +370,7 @@ DELETE FROM owners WHERE owner = ?;
 SELECT o.owner, o.token, o.session, o.dead,
     o.missing_us IS NULL OR (o.missing_us + o.grace_us <= <now> AND o.server = <server>)
 FROM owners o WHERE (? OR o.owner = ANY(?::text[])) AND (o.dead OR NOT EXISTS (SELECT 1 FROM pg_catalog.pg_locks l
-WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-    AND ((l.classid::bigint << 32) | l.objid::bigint) = o.lock_key));
+WHERE <owner_lock> = o.lock_key));
 
 -- name: mark_absent
 UPDATE owners AS o SET missing_us = coalesce(o.missing_us, <now>),
