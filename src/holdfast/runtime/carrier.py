@@ -127,6 +127,8 @@ class Carrier:
     def _carried(self, command: Any) -> Carried[Any]:
         kind = type(command)
         if kind is c.Write:
+            if any(mark.state == "intent" for mark in command.marks):
+                yield from self._surely_alive()  # else the intent would stay, in doubt, of an effect that never began
             return (yield from self._write(command))
         if kind is c.Call:
             if command.world:
@@ -165,24 +167,23 @@ class Carrier:
     # --- the claim ---------------------------------------------------------------------------------------------------
 
     def _surely_held(self) -> Carried[None]:
-        """Before the world is touched: the lease must last, else it is renewed, which is refused if it is lost.
+        """Before the world is touched: the lease must last, else it is renewed, which is refused if it is lost."""
+        yield from self._surely_alive()
+        if time.monotonic() > self.lease_until - _MARGIN * self.lease_s:
+            yield from self.renew()
+            yield from self._surely_alive()
 
-        Nor may others have declared this owner dead, or be about to: then it waits until it is known to be alive.
-        """
+    def _surely_alive(self) -> Carried[None]:
+        """Others have not declared this owner dead, and are not about to; where that is not sure, wait until it is."""
         assert self.place.holder is not None
         port, owner = self.core.port, self.place.holder.owner
-        renewed = False
         while True:
             if self.exe.stopped is not None:
                 raise self.exe.stopped
-            if port.presence(owner) is not Presence.SURE:
-                if (yield from self._safely(lambda: port.confirm(owner))) is Presence.LOST:
-                    raise self.lost("")
-            elif renewed or time.monotonic() <= self.lease_until - _MARGIN * self.lease_s:
+            if port.presence(owner) is Presence.SURE:
                 return
-            else:
-                yield from self.renew()
-                renewed = True
+            if (yield from self._safely(lambda: port.confirm(owner))) is Presence.LOST:
+                raise self.lost("")
 
     def renew(self) -> Carried[None]:
         """Extend the lease."""
