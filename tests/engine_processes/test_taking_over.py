@@ -107,7 +107,7 @@ def test_a_stopped_process_is_not_robbed_before_its_lease_ends(actors: Cast, url
     until(lambda: told(f"{place}2", "step", "hold"))
     killed.send_signal(signal.SIGKILL)
     with make_app(url) as app:
-        until(lambda: app.store.recover_expired())  # the one that died after the other was stopped
+        until(app.store.recover_expired)  # the one that died after the other was stopped
         assert [run.run_id for run in app.runs(status="ready")] == ["two"]
         with pytest.raises(holdfast.RunClaimed):
             app.resume("one")

@@ -9,9 +9,9 @@ import pytest
 
 import holdfast
 from holdfast import App, ClaimLost, StorageFailed
+from tests.postgres.owners import Blocked, Place, session_of, until
 from tests.postgres.places import shared
 from tests.postgres.server import newest
-from tests.postgres.test_owner_sessions import Blocked, Place, session_of, until
 
 
 class Stage:

@@ -5,36 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 import holdfast
-from holdfast import Conflict, StorageFailed
+from holdfast import Conflict
 from holdfast.store.port import Presence
 from holdfast.store.postgres import connection as connections
-from holdfast.store.postgres.owner_session import OwnerSession, lock_key
-from holdfast.store.postgres.store import PostgresStore
-from tests.postgres.places import majors, new_schema, new_url, shared
+from tests.postgres.owners import NEVER_S, Blocked, Place, port_of, session_of, until
+from tests.postgres.places import majors, new_url, shared
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server, newest, running
 from tests.test_owners import FORK, HOLD, Process
-
-PATIENCE_S = 60.0
-NEVER_S = 3000
-"""A grace period that does not end while a test runs."""
-HOUR_US = 3600 * 1_000_000
-
-
-def until(what: Callable[[], Any], words: str = "it did not happen") -> Any:
-    end = time.monotonic() + PATIENCE_S
-    while not (found := what()):
-        assert time.monotonic() < end, words
-        time.sleep(0.01)
-    return found
 
 
 @pytest.fixture
@@ -52,94 +36,12 @@ def start(processes: list[Process], *arguments: str, script: str = HOLD) -> Proc
     return process
 
 
-def port_of(store: holdfast.Store) -> PostgresStore:
-    assert isinstance(store.port, PostgresStore)
-    return store.port
-
-
-def session_of(store: holdfast.Store, owner: str) -> OwnerSession:
-    return port_of(store)._owners._sessions[owner]
-
-
-class Rows:
-    """The rows of owners, seen and changed from outside."""
-
-    def __init__(self, server: Server, schema: str) -> None:
-        self._server, self._schema = server, schema
-
-    def execute(self, statement: str, *bound: object) -> list[Any]:
-        with self._server.connect() as connection:
-            done = connection.execute(statement.replace("owners", f"{self._schema}.owners").encode(), bound)
-            return done.fetchall() if done.description else []
-
-    def names(self) -> list[str]:
-        return [name for (name,) in self.execute("SELECT owner FROM owners ORDER BY owner")]
-
-    def session(self, owner: str) -> int:
-        found: list[tuple[int]] = self.execute("SELECT session FROM owners WHERE owner = %s", owner)
-        return found[0][0] if found else 0
-
-    def is_missing(self, owner: str) -> bool:
-        return bool(self.execute("SELECT 1 FROM owners WHERE owner = %s AND missing_us IS NOT NULL", owner))
-
-    def let_an_hour_pass(self) -> None:
-        """Every lock that was seen missing has been missing for an hour."""
-        self.execute("UPDATE owners SET missing_us = missing_us - %s", HOUR_US)
-
-    def cut(self, owner: str) -> None:
-        """End the connection of an owner's session, and wait until the server has freed its lock."""
-        key = lock_key(self._schema, owner)
-        found = (
-            "FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = %s AND pid = ANY(%s)"
-        )
-        pids = [pid for (pid,) in self.execute(f"SELECT pid {found.replace('pid = ANY(%s)', 'granted')}", key)]
-        assert pids
-        self.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS n (pid)", pids)
-        until(lambda: not self.execute(f"SELECT 1 {found}", key, pids))
-
-
-class Place:
-    """A schema on a server, a store on it that looks, and its rows."""
-
-    def __init__(self, server: Server, schema: str = "", grace: object = NEVER_S) -> None:
-        self.schema = schema or new_schema()
-        self.server = server
-        self.url = server.url(schema=self.schema, durability="relaxed", owner_grace=grace)
-        self.rows = Rows(server, self.schema)
-        self.store = holdfast.open(self.url)
-
-    def is_gone(self, owner: str) -> bool:
-        return self.store.port.is_gone(owner)
-
-    def claims(self, *run_ids: str) -> None:
-        for run_id in run_ids:
-            self.store.save(run_id, 1)
-
-
 @pytest.fixture
 def place() -> Iterator[Place]:
     """A place whose owners have a grace period that does not end by itself."""
     found = Place(shared(newest()))
     yield found
     found.store.close()
-
-
-class Blocked:
-    """Opens no connection, until it is let to."""
-
-    def __init__(self, session: OwnerSession, times: int = 1_000_000) -> None:
-        self._session, self._opener, self.times = session, session._opener, times
-        self.settings, self.timeout_s = self._opener.settings, 0.5
-        session._opener = self  # type: ignore[assignment]
-
-    def open(self, until: float = 0.0) -> Any:
-        self.times -= 1
-        if self.times >= 0:
-            raise StorageFailed("no connection is to be had")
-        return self._opener.open(until)
-
-    def end(self) -> None:
-        self.times = 0
 
 
 # --- death -----------------------------------------------------------------------------------------------------------
@@ -212,7 +114,8 @@ def test_dead_owners_that_hold_nothing_are_forgotten(place: Place, processes: li
 
 def test_many_owners_are_judged_in_one_question(place: Place) -> None:
     place.rows.execute(
-        "INSERT INTO owners SELECT 'w' || n, n, 'token', 1, 'elsewhere', 1, 1, 1, n > 100 FROM generate_series(1, 200) AS n"
+        "INSERT INTO owners SELECT 'w' || n, n, 'token', 1, 'elsewhere', 1, 1, 1, n > 100 "
+        "FROM generate_series(1, 200) AS numbers (n)"
     )
     place.claims(*[f"run {n}" for n in range(101, 121)])
     for n in range(101, 121):
@@ -379,12 +282,12 @@ def _restart(server: Server) -> None:
 
 def _crash_one_backend(server: Server) -> None:
     """The server ends all its sessions and recovers, and goes on as the same process."""
+    again = "all server processes terminated; reinitializing"
+    before = server.log().count(again)
     with server.connect() as connection:
         (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
         os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(psycopg.Error):
-            while True:
-                connection.execute("SELECT 1")
+        until(lambda: server.log().count(again) > before)
     server.wait_until_ready()
 
 

@@ -1,7 +1,7 @@
 """Sessions of announced owners: a connection each, whose advisory lock ends with the owner's process.
 
 The server frees the lock as soon as the connection ends, so other processes see a death at once (`owner_verdict`). But
-a live owner may lose its connection too. Three rules keep it from being robbed:
+a live owner may lose its connection too. Three rules protect it:
 
 1. An owner counts as dead only after its lock was missing for its grace period, and that is written into its row. The
    row's `session` grows whenever the owner has the lock again, which ends the count. Both change the same row, so one
@@ -42,7 +42,7 @@ _PAUSE_S: Final = 0.05
 _LOOK_S: Final = 1.0
 """How long it takes at most until the thread sees that another thread has replaced the connection."""
 _INTEREST_S: Final = 30.0
-"""For so long after somebody asked, the lock is proved again and again, so that the next effect need not wait."""
+"""For so long after the last question the lock is proved again and again, so that the next effect need not wait."""
 
 
 def lock_key(schema: str, owner: str) -> int:
@@ -135,8 +135,9 @@ class OwnerSession:
                 return found
             if time.monotonic() > until or self._closing.is_set():
                 raise StorageFailed(
-                    f"{self._opener.settings.shown}: owner {self._owner!r} lost its session and could not take its lock "
-                    f"again in {self._opener.timeout_s:g} s, so it begins no effect; check that the server can be reached"
+                    f"{self._opener.settings.shown}: owner {self._owner!r} lost its session and could not take its "
+                    f"lock again in {self._opener.timeout_s:g} s, so it begins no effect; "
+                    "check that the server can be reached"
                 )
             self._closing.wait(_PAUSE_S)
 
@@ -152,13 +153,14 @@ class OwnerSession:
                 self._closing.wait(_PAUSE_S)
 
     def _is_due(self, link: Link) -> bool:
-        """Wait for a sign on the connection: the server says nothing on it unless it ends it."""
+        """Wait until the connection ends, or until the lock is to be proved again."""
         poll = select.poll()
         try:
             poll.register(link.pgconn.socket, select.POLLIN)
         except (psycopg.Error, ValueError):  # another thread has found it broken
             return True
-        return bool(poll.poll(min(_LOOK_S, self._grace_s / 4) * 1000)) or time.monotonic() < self._asked_at + _INTEREST_S
+        has_ended = bool(poll.poll(min(_LOOK_S, self._grace_s / 4) * 1000))
+        return has_ended or time.monotonic() < self._asked_at + _INTEREST_S
 
     def _prove(self) -> None:
         """Ask the server once; without a connection, open one and take the lock again."""

@@ -1,6 +1,6 @@
 """The verdict that an owner died: its session's lock was missing for its whole grace period.
 
-A verdict is written into the owner's row before anybody acts on it, and is final: an owner that comes back finds it
+A verdict is written into the owner's row before any process acts on it, and is final: an owner that comes back finds it
 (`owner_session`). It takes two looks. The first writes down when the lock was seen missing, a later one, when the grace
 period is over, the verdict. Each names the session whose lock was missing; if the owner has taken its lock again
 meanwhile, the row names another, and nothing is written. Any process may look; what one has seen counts for all.

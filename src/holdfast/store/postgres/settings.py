@@ -2,8 +2,9 @@
 
     postgresql://user@host/database?schema=holdfast&pool_size=8&durability=relaxed&sslmode=require
 
-`schema`, `pool_size`, `durability` and `owner_grace` are ours and are taken off; everything else is libpq's. A password may stand in
-the URL, but is never shown: not in `Settings.shown`, which is the store's `url`, and not in any message.
+`schema`, `pool_size`, `durability` and `owner_grace` are ours and are taken off; everything else is libpq's. A
+password may stand in the URL, but is never shown: not in `Settings.shown`, which is the store's `url`, and not in any
+message.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def _owner_grace_s(text: str | None) -> float:
         grace_s = 0.0
     if not _OWNER_GRACE_S_MIN <= grace_s <= _OWNER_GRACE_S_MAX:
         raise InvalidInput(
-            f"owner_grace in a PostgreSQL URL must be off, or {_OWNER_GRACE_S_MIN:g} to {_OWNER_GRACE_S_MAX:g} seconds, "
-            f"not {text!r}"
+            f"owner_grace in a PostgreSQL URL must be off, or {_OWNER_GRACE_S_MIN:g} to {_OWNER_GRACE_S_MAX:g} "
+            f"seconds, not {text!r}"
         )
     return grace_s
 
