@@ -13,7 +13,7 @@ import pytest
 import holdfast
 import holdfast.graphs
 import holdfast.testing
-from holdfast.engine.effects import Happened
+from holdfast.engine.outcome import Happened
 from holdfast.runtime.aio import AsyncApp, AsyncHandle
 from holdfast.runtime.declaring import Declaring
 from tests.test_docs import example_of

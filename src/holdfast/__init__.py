@@ -22,8 +22,8 @@ TYPE_CHECKING = False  # as in typing, which a command that only prints its vers
 if TYPE_CHECKING:
     from typing import Any, Final
 
-    from holdfast.engine.effects import DidNotHappen, Happened
     from holdfast.engine.forms import Form, field
+    from holdfast.engine.outcome import DidNotHappen, Happened
     from holdfast.engine.retry import Retry
     from holdfast.errors import (
         AlreadyAnswered,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         GateExpired,
         Halted,
         HoldfastError,
+        InDoubt,
         InputConflict,
         Interrupt,
         InvalidAnswer,
@@ -119,7 +120,7 @@ _LATE: Final = {
     "Checkpoint": "holdfast.model.views",
     "CheckpointInfo": "holdfast.model.views",
     "Claim": "holdfast.verbs.store",
-    "DidNotHappen": "holdfast.engine.effects",
+    "DidNotHappen": "holdfast.engine.outcome",
     "Effect": "holdfast.model.views",
     "EffectPlan": "holdfast.model.plans",
     "Entry": "holdfast.model.views",
@@ -127,7 +128,7 @@ _LATE: Final = {
     "GateInfo": "holdfast.model.gates",
     "Graph": "holdfast.graphs.definition",
     "Handle": "holdfast.runtime.handle",
-    "Happened": "holdfast.engine.effects",
+    "Happened": "holdfast.engine.outcome",
     "Keep": "holdfast.model.views",
     "Problem": "holdfast.model.views",
     "Pruned": "holdfast.model.views",
@@ -209,6 +210,7 @@ __all__ = [
     "Handle",
     "Happened",
     "HoldfastError",
+    "InDoubt",
     "InputConflict",
     "Interrupt",
     "InvalidAnswer",

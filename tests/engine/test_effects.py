@@ -93,7 +93,7 @@ def test_a_failing_effect_is_recorded_as_failed_and_raises_the_same_on_replay(st
     @stage.flow
     async def flow(run: AsyncRun) -> None:
         try:
-            await run.effect(pay, retry=Retry(attempts=2, first_s=0))
+            await run.effect(pay, retry=Retry(attempts=2, first_s=0), not_done=PermissionError)
         except EffectFailed as error:
             seen.append(error)
         await run.ask("more?", bool)
@@ -116,7 +116,7 @@ def test_a_long_wait_between_attempts_gives_the_run_back(stage: Stage) -> None:
     def pay() -> str:
         stage.calls.append("call")
         if len(stage.calls) == 1:
-            raise ConnectionError("away")
+            raise ConnectionRefusedError("away")
         return "paid"
 
     @stage.flow

@@ -123,7 +123,7 @@ def _retries(run: AsyncRun, flaky: Callable[[], str]) -> Any:
 
 
 def _retries_effect(run: AsyncRun, flaky: Callable[[], str]) -> Any:
-    return run.effect(flaky, retry=Retry(attempts=3, first_s=100, jitter=0))
+    return run.effect(flaky, retry=Retry(attempts=3, first_s=100, jitter=0), not_done=OSError)
 
 
 def _sleeps(run: AsyncRun, _: Callable[[], str]) -> Any:

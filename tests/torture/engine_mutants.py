@@ -11,6 +11,7 @@ from unittest import mock
 from holdfast.engine import effects, goingback, parallel, steps
 from holdfast.engine.commands import Plan, Write, Written
 from holdfast.engine.execution import Execution
+from holdfast.engine.outcome import AGAIN
 from holdfast.engine.scope import Scope
 from holdfast.model import commit as why
 from holdfast.runtime import moving, reaper, starting
@@ -48,11 +49,11 @@ def _effect_without_intent() -> Any:
 def _doubt_ignored() -> Any:
     """An effect whose outcome nobody knows is simply performed again, whatever its policy."""
 
-    def in_doubt(this: Any, attempt: int, why: str = "") -> Plan[Any]:
-        yield from effects._intend_again(this)
-        return (yield from effects._perform(this, attempt))
+    def resolve(this: Any, why: str, error: BaseException | None = None) -> Plan[Any]:
+        yield from ()
+        return AGAIN
 
-    return mock.patch.object(effects, "_in_doubt", in_doubt)
+    return mock.patch.object(effects, "resolve", resolve)
 
 
 def _other_key_after_a_crash() -> Any:

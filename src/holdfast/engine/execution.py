@@ -10,6 +10,7 @@ from holdfast.engine.line import Line
 from holdfast.engine.record import KEPT, Record
 from holdfast.engine.retry import ONCE, Retry
 from holdfast.engine.scope import Scope
+from holdfast.engine.verdicts import Classifier
 from holdfast.errors import Cancelled, InvalidInput, Suspended
 from holdfast.model.status import PAUSED, READY, WAITING
 
@@ -53,6 +54,7 @@ class Execution:
         forked: str = "",
         upgrade: Callable[[dict[str, Any], int], dict[str, Any]] | None = None,
         undos: frozenset[str] = frozenset(),
+        classify: Classifier | None = None,
     ) -> None:
         self.run_id = run_id
         self.incarnation = incarnation
@@ -69,6 +71,8 @@ class Execution:
         """How a fork treats effects its family performed: "" for a run of its own, else reuse, perform or ask."""
         self.upgrade = upgrade
         self.undos = undos
+        self.classify = classify
+        """What the exceptions of effects prove, for the whole app."""
         self.root = Scope(run_id, record)
         line.kept = record.kept
         self.state: dict[str, Any] = {}

@@ -28,6 +28,11 @@ def failure_of(error: BaseException, causes: int = CAUSES_MAX) -> dict[str, Any]
     return failure
 
 
+def summary_of(error: BaseException) -> str:
+    """Type and message of `error` in one line, for people."""
+    return " ".join(f"{type(error).__name__}: {_text(_message(error), 500)}".split())
+
+
 def _message(error: BaseException) -> str:
     try:
         return str(error)

@@ -31,9 +31,10 @@
     │   └── GateClosed        the gate is not there, closed or expired
     ├── RunError              something a workflow did, or what became of it
     │   ├── StepFailed        a step raised, and its retries are used up
-    │   │   ├── EffectFailed  an effect raised
+    │   │   ├── EffectFailed  an effect raised, and counts as not having happened
     │   │   │   └── EffectInDoubt  nobody knows whether it happened
     │   │   └── ChildFailed   a child run failed or was cancelled
+    │   ├── InDoubt           raised by an effect's own function: it cannot tell whether it happened
     │   ├── StageFailed       a stage of a declared workflow failed
     │   ├── GateExpired       a gate that was to fail when nobody answers in time
     │   ├── Diverged          the code does not do what the journal says it did
@@ -78,6 +79,7 @@ from holdfast.errors.runs import (
     EffectFailed,
     EffectInDoubt,
     GateExpired,
+    InDoubt,
     InputConflict,
     InvalidAnswer,
     InvalidGraph,
@@ -148,6 +150,7 @@ __all__ = [
     "GateExpired",
     "Halted",
     "HoldfastError",
+    "InDoubt",
     "InputConflict",
     "Interrupt",
     "InvalidAnswer",

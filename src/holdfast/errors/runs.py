@@ -13,6 +13,7 @@ __all__ = [
     "EffectFailed",
     "EffectInDoubt",
     "GateExpired",
+    "InDoubt",
     "InputConflict",
     "InvalidAnswer",
     "InvalidGraph",
@@ -98,9 +99,10 @@ class StepFailed(RunError):
 
     what = "step"
 
-    def __init__(self, call: str, failure: dict[str, Any], attempts: int = 1) -> None:
+    def __init__(self, call: str, failure: dict[str, Any], attempts: int = 1, hint: str = "") -> None:
         times = f" after {attempts} attempts" if attempts > 1 else ""
-        super().__init__(f"{self.what} {call!r} failed{times}: {failure['type']}: {failure['message']}")
+        hint = hint and f"; {hint}"
+        super().__init__(f"{self.what} {call!r} failed{times}: {failure['type']}: {failure['message']}{hint}")
         self.call = call
         self.failure = failure
         self.attempts = attempts
@@ -119,13 +121,21 @@ class StepFailed(RunError):
 
 
 class EffectFailed(StepFailed):
-    """An effect raised. That is no proof that nothing happened."""
+    """An effect raised, and it counts as not having happened; see `Run.effect` for what each exception means."""
 
     what = "effect"
 
 
 class EffectInDoubt(EffectFailed):
     """An effect was begun and nobody knows whether it happened."""
+
+
+class InDoubt(RunError):
+    """For an effect's own function to raise: it cannot tell whether it happened. `in_doubt=` decides what follows.
+
+    Example:
+        raise holdfast.InDoubt("the bank accepted the transfer, but did not confirm it")
+    """
 
 
 class ChildFailed(StepFailed):

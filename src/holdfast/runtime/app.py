@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from holdfast import forking
+from holdfast.engine.verdicts import Classifier, check_classifier
 from holdfast.engine.waiting import seconds_us
 from holdfast.errors import InvalidInput
 from holdfast.model.gates import GateInfo
@@ -39,6 +40,7 @@ class App(Declaring):
 
     Blocking; `app.aio` has the same verbs to await. `start` and `answer` move the run on in the calling process until
     it next waits or ends, so nothing else is needed; with `here=False` they only commit, and a worker goes on.
+    `classify` says what exceptions prove about the effects that raised them; see `Run.effect`.
 
     Example:
         app = holdfast.App("memory:")
@@ -53,17 +55,19 @@ class App(Declaring):
     """
 
     def __init__(
-        self, store: str | Store, *, lease_s: float = LEASE_S, cleanup_s: float = 30.0, branches: int = 8
-    ) -> None:
+        self, store: str | Store, *, lease_s: float = LEASE_S, cleanup_s: float = 30.0, branches: int = 8,
+        classify: Classifier | None = None,
+    ) -> None:  # fmt: skip
         lease_us_of(lease_s)
         seconds_us("cleanup_s", cleanup_s)
         if type(branches) is not int or branches < 1:
             raise InvalidInput(f"branches must be 1 or more, not {branches!r}")
+        check_classifier(classify)
         self._owns_store = isinstance(store, str)
         self.store: Store = open_store(store) if isinstance(store, str) else store
         if not isinstance(self.store, Store):
             raise InvalidInput(f"App takes a store's URL or an open store, not {store!r}")
-        self._core = AppCore(self.store, lease_s=lease_s, cleanup_s=cleanup_s, branches=branches)
+        self._core = AppCore(self.store, lease_s=lease_s, cleanup_s=cleanup_s, branches=branches, classify=classify)
         self._driver = self._core.blocking = BlockingDriver(self._core)
         self._aio: AsyncApp | None = None
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.engine import loops
 from holdfast.engine.commands import Plan
 from holdfast.engine.scope import Scope
+from holdfast.engine.verdicts import Classifier
 from holdfast.runtime import calls, transactions
-from holdfast.runtime.run import InDoubt, RunBase
+from holdfast.runtime.run import DoubtPolicy, Errors, RunBase
 
 if TYPE_CHECKING:
     from holdfast.runtime.awaiting import AwaitingDriver
@@ -57,11 +58,13 @@ class AsyncRun(RunBase):
     async def effect(
         self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
         retry: Any = None, timeout: float | None = None, undo: Callable[..., Any] | str | None = None,
-        in_doubt: InDoubt = "ask", check: Callable[..., Any] | None = None, target: str | None = None, **kwargs: Any,
+        in_doubt: DoubtPolicy = "ask", check: Callable[..., Any] | None = None, target: str | None = None,
+        not_done: Errors = (), doubtful: Errors = (), classify: Classifier | None = None, **kwargs: Any,
     ) -> Any:  # fmt: skip
         """Touch the world; see `Run.effect`."""
         plan = calls.effect(
-            self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout, undo, in_doubt, check, target
+            self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout, undo, in_doubt, check, target,
+            not_done=not_done, doubtful=doubtful, classify=classify,
         )  # fmt: skip
         return await self._do(plan)
 

@@ -22,9 +22,11 @@ def step(
 def effect(
     exe: Execution, scope: Scope, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None,
     key: str | None, retry: Any, timeout: float | None, undo: Any, in_doubt: str, check: Any, target: str | None,
+    **verdicts: Any,
 ) -> Plan[Any]:  # fmt: skip
     spec = steps.spec_of(fn, args, kwargs, name, key, retry, timeout)
-    return effects.effect(exe, scope, spec, effects.world_of(exe, undo, in_doubt, check, target, spec.name))
+    world = effects.world_of(exe, undo, in_doubt, check, target, spec.name, **verdicts)
+    return effects.effect(exe, scope, spec, world)
 
 
 def ask(

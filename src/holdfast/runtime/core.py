@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import forking
 from holdfast.engine.execution import Execution
+from holdfast.engine.verdicts import Classifier
 from holdfast.forking import watch
 from holdfast.runtime.heart import Heart
 from holdfast.runtime.owner import Owner
@@ -25,7 +26,9 @@ LEASE_S: Final = 15.0
 class AppCore:
     """The inside of an app."""
 
-    def __init__(self, store: Store, *, lease_s: float, cleanup_s: float, branches: int) -> None:
+    def __init__(
+        self, store: Store, *, lease_s: float, cleanup_s: float, branches: int, classify: Classifier | None = None
+    ) -> None:
         self.store = store
         self.place: Place = store._place
         self.registry = Registry()
@@ -33,6 +36,7 @@ class AppCore:
         self.lease_s = lease_s
         self.cleanup_s = cleanup_s
         self.branches = branches
+        self.classify = classify
         self.blocking: BlockingDriver
         self._awaiting: AwaitingDriver | None = None
         self.after_fork()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from holdfast.engine import loops
 from holdfast.engine.commands import Plan
 from holdfast.engine.scope import Scope
+from holdfast.engine.verdicts import Classifier
 from holdfast.runtime import calls, transactions
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.carrier import Carrier
 
 R = TypeVar("R")
-InDoubt = Literal["ask", "retry", "fail"]
+DoubtPolicy = Literal["ask", "retry", "fail"]
+Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class RunBase:
@@ -92,21 +94,34 @@ class Run(RunBase):
     def effect(
         self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
         retry: Any = None, timeout: float | None = None, undo: Callable[..., Any] | str | None = None,
-        in_doubt: InDoubt = "ask", check: Callable[..., Any] | None = None, target: str | None = None, **kwargs: Any,
+        in_doubt: DoubtPolicy = "ask", check: Callable[..., Any] | None = None, target: str | None = None,
+        not_done: Errors = (), doubtful: Errors = (), classify: Classifier | None = None, **kwargs: Any,
     ) -> Any:  # fmt: skip
         """Touch the world: record the intent, call the function, record the outcome.
 
-        If the process dies in between the effect is in doubt. Then `check(*args)` is asked: it returns
-        `Happened(result)` or `DidNotHappen`, or raises. Without an answer `in_doubt` decides: "ask" a person, "retry"
-        (you say it is idempotent), or "fail". A function with a parameter `idempotency_key` gets one that stays the
-        same for this effect. `undo` names a function registered with `@app.undo`; a rollback calls it with the result
-        and the arguments.
+        The effect is in doubt if the process dies in between, if `timeout` passes, or if the function raises something
+        that leaves open whether it happened. Then `check(*args)` is asked: it returns `Happened(result)` or
+        `DidNotHappen`, or raises. Without an answer `in_doubt` decides: "ask" a person, "retry" (you declare it
+        idempotent), or "fail" with EffectInDoubt. A function with a parameter `idempotency_key` gets one that stays
+        the same for this effect, and so does `check`. `undo` names a function registered with `@app.undo`;
+        a rollback calls it with the result and the arguments.
+
+        What an exception proves is decided by `classify(error)`, which returns "not_done", "doubtful" or None, then by
+        the exception types in `not_done` and `doubtful`, then by the app's `classify`, then by a built-in table:
+        timeouts, broken connections, cancellation, `sys.exit()`, 5xx answers and `holdfast.InDoubt` leave it open;
+        refused connections, unknown hosts and 4xx answers (except 408, 409, 499) prove that nothing happened. An
+        exception that is none of these counts as not having happened (EffectFailed), but does not prove it.
+
+        `retry` tries again after an exception that proves that nothing happened. After any other it needs a function
+        that takes an `idempotency_key`, or `in_doubt="retry"`; without `retry` the latter makes three tries at most. A
+        restart after a crash does not count as a try.
 
         Example:
-            receipt = run.effect(print, "paid", in_doubt="retry")
+            receipt = run.effect(print, "paid", in_doubt="retry", not_done=(ValueError,))
         """
         plan = calls.effect(
-            self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout, undo, in_doubt, check, target
+            self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout, undo, in_doubt, check, target,
+            not_done=not_done, doubtful=doubtful, classify=classify,
         )  # fmt: skip
         return self._do(plan)
 

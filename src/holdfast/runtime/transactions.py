@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.engine import effects, steps
 from holdfast.engine.commands import Plan
 from holdfast.engine.execution import Execution
+from holdfast.engine.outcome import World
 from holdfast.engine.scope import Scope
 from holdfast.errors import InvalidInput
 from holdfast.state.values import pack, unpack
@@ -63,7 +64,7 @@ def plan(
     if awaiting and kind in ("sqlite3", "apsw"):  # its connection belongs to the thread of the loop
         spec.fn = _awaitable(spec.fn)
     spec.fn.__annotations__ = {"return": _return_type(fn), "idempotency_key": str}
-    world = effects.World(in_doubt="retry", tool=spec.name, target=kind)
+    world = World(in_doubt="retry", tool=spec.name, target=kind)
     return effects.effect(exe, scope, spec, world)
 
 

@@ -1,0 +1,166 @@
+"""The call of an effect, and how what became of it is recorded: in the journal and in the ledger, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.engine.commands import EntryData, Mark, Plan
+from holdfast.engine.execution import Execution
+from holdfast.engine.failures import failure_of
+from holdfast.engine.results import typed_result
+from holdfast.engine.retry import Retry
+from holdfast.engine.scope import Scope
+from holdfast.engine.steps import Spec, again_later
+from holdfast.engine.verdicts import Classifier
+from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput
+from holdfast.ids import check_id
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """What a `check` function returns if the effect did happen, with its result.
+
+    Example:
+        Happened({"receipt": 17})
+    """
+
+    result: Any = None
+
+
+class _DidNotHappen:
+    """What a `check` function returns if the effect did not happen: it is then performed."""
+
+    def __repr__(self) -> str:
+        return "DidNotHappen"
+
+
+DidNotHappen: Final = _DidNotHappen()
+
+AGAIN: Final = object()
+"""It did not happen, or may happen twice: it is to be performed."""
+
+
+class World(msgspec.Struct, gc=False):
+    """How an effect touches the world, as the user declared it."""
+
+    undo: str | None = None
+    in_doubt: str = "ask"
+    check: Callable[..., Any] | None = None
+    target: str | None = None
+    tool: str = ""
+    classify: Classifier | None = None
+    conclusive: bool = False
+    """An exception that proves that nothing happened says so of all tries, not only of the last one."""
+
+
+class EffectCall:
+    """One call of an effect."""
+
+    __slots__ = (
+        "attempt", "call", "digest", "entries", "exe", "flying", "in_doubt", "key", "keyed", "scope", "spec", "token",
+        "world",
+    )  # fmt: skip
+
+    def __init__(self, exe: Execution, scope: Scope, spec: Spec, world: World, call: str, entries: list[EntryData]):
+        self.exe = exe
+        self.scope = scope
+        self.spec = spec
+        self.world = world
+        self.call = call
+        self.keyed = spec.key is not None
+        self.entries = entries
+        self.attempt = 1 + sum(entry["kind"] == "attempt" for entry in entries)
+        tries = [entry for entry in entries if entry["kind"] in ("intent", "attempt")]
+        self.in_doubt = bool(tries and tries[-1].get("doubt"))
+        """A try before the next one may have happened."""
+        self.flying = False
+        """It is this very call that is under way under its key."""
+        self.digest = exe.codec.digest(spec.args, spec.kwargs)
+        key = spec.key or scope.named(scope.counted(f"{spec.name}:{self.digest or '?'}"))
+        epoch = exe.line.epoch
+        if entries and "key" in entries[0]:  # begun before a rollback that kept it
+            key, epoch = entries[0]["key"], entries[0].get("epoch", 0)
+        elif key in exe.line.left:
+            key = f"{key}@{exe.line.left[key]}"
+        self.key = check_id("effect key", key)
+        told = [entry["token"] for entry in entries if "token" in entry]
+        self.token: str = told[0] if told else exe.codec.effect_token(exe.incarnation, key, epoch)
+
+    def entry(self, kind: str, **data: Any) -> EntryData:
+        return self.scope.entry(kind, self.call, self.keyed, **data)
+
+    def first(self, kind: str, **data: Any) -> EntryData:
+        """The call's first entry, which says what it is."""
+        facts = {"name": self.spec.name, "digest": self.digest, "key": self.key, **data}
+        facts |= {"epoch": self.exe.line.epoch} if self.exe.line.epoch else {}
+        return self.entry(kind, **facts)
+
+
+def give_outcome(this: EffectCall, entry: EntryData, cause: BaseException | None = None) -> Any:
+    """The outcome, as every replay will tell it."""
+    if "error" in entry:
+        kind = EffectInDoubt if entry.get("doubt") else EffectFailed
+        name, attempts = this.scope.named(this.call), entry.get("attempts", 1)
+        raise kind(name, entry["error"], attempts, entry.get("hint", "")) from cause
+    return typed_result(this.spec.fn, entry["result"], this.call)
+
+
+def describe_call(this: EffectCall) -> dict[str, Any]:
+    """How it is called, for its undo."""
+    spec, world = this.spec, this.world
+    if this.digest is None and world.undo is not None:
+        raise InvalidInput(f"effect {this.call!r} has an undo, so its arguments must be storable; they are not")
+    args, kwargs = ([], {}) if this.digest is None else (list(spec.args), spec.kwargs)
+    return {"args": args, "kwargs": kwargs, "undo": world.undo, "digest": this.digest, "token": this.token}
+
+
+def known_result(result: Any, call: Any) -> dict[str, Any]:
+    """What the ledger tells of an effect that was done: its result, or why that could not be kept."""
+    return {"error": call["lost"]} if "lost" in (call or {}) else {"result": result}
+
+
+def try_later(this: EffectCall, retry: Retry, error: BaseException) -> Plan[None]:
+    """Record a try after which there will be another, and wait for that."""
+    facts = {"doubt": True} if this.in_doubt else {}
+    yield from again_later(this.exe, this.scope, this.call, this.keyed, retry, this.attempt, error, facts)
+    this.attempt += 1
+
+
+def record_done(this: EffectCall, raw: Any, us: int, how: str = "") -> Plan[Any]:
+    """It happened. If its result cannot be kept it still counts as done."""
+    try:
+        result = this.exe.codec.settled(raw)
+    except InvalidInput as unstorable:
+        return (yield from record_outcome(this, error=unstorable, us=us, how=how, done=True))
+    return (yield from record_outcome(this, result=result, us=us, how=how))
+
+
+def record_outcome(
+    this: EffectCall, result: Any = None, error: BaseException | None = None, how: str = "", us: int = 0,
+    doubt: str = "", by: str = "", done: bool = False, hint: str = "",
+) -> Plan[Any]:  # fmt: skip
+    """Record the outcome, in journal and ledger, and tell it. `doubt` says why it fails without being known.
+
+    `done`: it happened although there is an error. `hint`: what its error says besides.
+    """
+    facts: dict[str, Any] = {"result": result} if error is None else {"error": failure_of(error)}
+    facts |= {"attempts": this.attempt} if this.attempt > 1 else {}
+    facts |= {"hint": hint} if hint else {}
+    facts |= {"how": how} if how else {}
+    facts |= {"by": by} if by else {}
+    if doubt:
+        cause = {} if error is None else {"cause": failure_of(error)}
+        facts |= {"error": {"type": "InDoubt", "message": doubt, **cause}, "doubt": True}
+    entry = this.entry("outcome", us=us, **facts)
+    marks: tuple[Mark, ...] = ()
+    if not doubt:  # what is in doubt stays so in the ledger
+        state: Literal["done", "failed"] = "done" if error is None or done else "failed"
+        call = None
+        if done or (not how and any("of" in entry for entry in this.entries)):  # begun by another run, but done here
+            call = {**describe_call(this), **({"lost": facts["error"]} if done else {})}
+        reversible = call is not None and this.world.undo is not None
+        marks = (Mark(this.key, state, reversible=reversible, result=result, call=call),)
+    yield from this.exe.write(this.scope, [entry], marks=marks)
+    return give_outcome(this, entry, error)
