@@ -151,6 +151,11 @@ def test_effects_verify_and_doctor(shop_at: Shop) -> None:
     assert shop_at.data("effects", LONG)["effects"][0]["result"] == "receipt of A-18"
     assert shop_at.data("effects", LONG, "--state", "in_doubt")["effects"] == []
     assert "receipt of A-18" in shop_at("effects", LONG).out
+    key = shop_at.data("effects", LONG)["effects"][0]["idempotency_key"]
+    assert len(key) == 32
+    assert key in shop_at("effects", LONG).out
+    assert key in shop_at("show", LONG).out
+    assert shop_at.data("show", LONG)["effects"][0]["idempotency_key"] == key
     report = shop_at.data("verify")
     assert (report["ok"], report["problems"], report["runs"]) == (True, [], 3)
     assert "nothing is wrong" in shop_at("verify").out

@@ -204,3 +204,49 @@ def test_each_doubt_of_one_effect_is_a_gate_of_its_own(stage: Stage) -> None:
     gates = stage.app.gates(stage.run_id, state=None)
     assert [gate.state for gate in gates] == ["answered", "answered"]
     assert len({gate.gate for gate in gates}) == 2
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_check_gets_the_idempotency_key_of_the_effect(stage: Stage, asynchronous: bool) -> None:
+    def pay(amount: int, *, idempotency_key: str) -> None:
+        stage.calls.append(idempotency_key)
+        stage.die()
+
+    def check(amount: int, idempotency_key: str) -> Happened:
+        stage.calls.append(idempotency_key)
+        return Happened(f"{amount} found")
+
+    async def check_async(amount: int, *, idempotency_key: str) -> Happened:
+        return check(amount, idempotency_key)
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        return await run.effect(pay, 30, check=check_async if asynchronous else check)
+
+    stage.start_and_die(flow)
+    assert stage.resume().result(5) == "30 found"
+    first, second = stage.calls
+    assert first == second
+    (line,) = stage.app.store.effects(stage.run_id)
+    assert line.idempotency_key == first
+
+
+def test_the_gate_shows_the_idempotency_key_and_what_the_check_said(stage: Stage) -> None:
+    def check(amount: int) -> Any:
+        raise ConnectionError("bank is closed")
+
+    dies_while_paying(stage, check=check)
+    stage.resume()
+    (gate,) = stage.app.gates(stage.run_id)
+    (line,) = stage.app.store.effects(stage.run_id)
+    assert gate.show == {
+        "effect": "pay",
+        "key": line.key,
+        "idempotency_key": line.idempotency_key,
+        "arguments": ["30"],
+        "why": "the process died while it was under way",
+        "check": "raised ConnectionError: bank is closed",
+    }
+    assert line.state == "in_doubt"
+    assert line.idempotency_key is not None
+    assert len(line.idempotency_key) == 32

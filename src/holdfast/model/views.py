@@ -124,6 +124,8 @@ class Effect(View, frozen=True, kw_only=True):
     result: Any
     created_at: dt.datetime
     updated_at: dt.datetime
+    idempotency_key: str | None = None
+    """What its function was given to tell its tries from other calls; None if a workflow did not call it."""
 
     @property
     def done(self) -> bool:

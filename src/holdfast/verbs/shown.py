@@ -88,6 +88,7 @@ def effect_view(run: RunRow, row: EffectRow) -> Effect:
     place = f"effect {row.key!r} of run {run.run_id!r}"
     check_seal(row, run.incarnation, place)
     state: Any = "in_doubt" if row.state == "intent" else row.state
+    call = body_value(row.call, place)
     return Effect(
         key=row.key,
         state=state,
@@ -97,4 +98,5 @@ def effect_view(run: RunRow, row: EffectRow) -> Effect:
         result=body_value(row.body, place),
         created_at=moment(row.created_us),
         updated_at=moment(row.updated_us),
+        idempotency_key=call.get("token") if isinstance(call, dict) else None,
     )

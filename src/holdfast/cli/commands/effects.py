@@ -18,7 +18,8 @@ from holdfast.inspect.plain import as_data
 def command(session: Session, run: str, state: str | None) -> None:
     """List a run's side effects and what became of each.
 
-    One that is in doubt was begun, and nobody knows whether it happened.
+    One that is in doubt was begun, and nobody knows whether it happened. The idempotency key is what its function was
+    given, by which the other side may find it.
 
     \b
     Examples:
@@ -35,7 +36,8 @@ def command(session: Session, run: str, state: str | None) -> None:
         return
     rows = [
         (line.key, line.state, line.tool or "-", line.target or "-", "yes" if line.reversible else "no",
-         session.out.time(line.updated_at), value_text(line.result) if line.result is not None else "")
+         session.out.time(line.updated_at), line.idempotency_key or "-",
+         value_text(line.result) if line.result is not None else "")
         for line in found
     ]  # fmt: skip
-    session.out.table(("KEY", "STATE", "TOOL", "TARGET", "UNDO", "UPDATED", "RESULT"), rows)
+    session.out.table(("KEY", "STATE", "TOOL", "TARGET", "UNDO", "UPDATED", "IDEMPOTENCY KEY", "RESULT"), rows)

@@ -199,8 +199,8 @@ def _effects(session: Session, seen: Timeline) -> None:
     if not seen.effects:
         return
     session.say()
-    rows = [(line.key, line.state, line.tool or "-", line.target or "") for line in seen.effects]
-    session.out.table(("EFFECT", "STATE", "TOOL", "TARGET"), rows)
+    rows = [(one.key, one.state, one.tool or "-", one.idempotency_key or "-", one.target or "") for one in seen.effects]
+    session.out.table(("EFFECT", "STATE", "TOOL", "IDEMPOTENCY KEY", "TARGET"), rows)
 
 
 def _standing(session: Session, seen: Timeline) -> None:
