@@ -125,7 +125,7 @@ def made(document: Path) -> str:
 _VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(\+00:00|Z)?"), "TIME"),
     (re.compile(r"(in )?\b\d+(\.\d+)? (ms|s|min|h|d|B|KB|MB)( ago)?\b"), "SPAN"),
-    (re.compile(r"\b[0-9a-f]{8,16}\b"), "HEX"),
+    (re.compile(r"\b([0-9a-f]{8,16}|[0-9a-f]{32})\b"), "HEX"),
     (re.compile(r"\b(\d+\.)[0-9a-f]{10}\b"), r"\1HEX"),
     (re.compile(r"\b\d+\.\d+(\.\d+)*\b"), "NUMBER"),
     (re.compile(r", idle SPAN"), ""),  # there is none if the machine is fast

@@ -28,7 +28,7 @@ def send_invoice(account: str, day: str, number: int, idempotency_key: str) -> s
     _tries[idempotency_key] += 1
     which = number + 1
     if which % 11 == 0:
-        raise ConnectionError(f"no such mailbox: {account}")
+        raise LookupError(f"no such mailbox: {account}")
     if which % 3 == 0 and _tries[idempotency_key] == 1:
         raise TimeoutError("the mail service is busy")
     return f"{day}-{which:04}"

@@ -41,7 +41,7 @@ def take_back(receipt: dict[str, Any], order: str, amount: int) -> None:
 def tell_customer(order: str, receipt: str) -> None:
     """Write to the customer. Order A-13 has an address that does not work."""
     if order == "A-13":
-        raise ConnectionError("the mail server does not know this address")
+        raise ConnectionRefusedError("the mail server refuses this address")  # proves that nothing was sent
     _note({"told": order, "receipt": receipt})
 
 

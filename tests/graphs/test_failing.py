@@ -200,3 +200,25 @@ def check(stage: GraphStage, when: str) -> None:
     assert len(stage.journal("answered")) == len(stage.journal("breakpoint")) == 1, when
     assert len(stage.journal("compensated")) == 1, when
     assert stage.state["graph"]["iterations"] == 4, when
+
+
+def test_exceptions_of_an_effect_stage_are_judged_as_those_of_any_effect(stage: GraphStage) -> None:
+    """Doubt opens a gate, the app's classifier counts, and a retry that was refused is explained."""
+
+    class Odd(Exception):
+        pass
+
+    stage.open(classify=lambda error: "doubtful" if isinstance(error, Odd) and "doubt" in str(error) else None)
+
+    def pay(text: str) -> None:
+        stage.calls.append(text)
+        raise Odd(text)
+
+    stage.function(pay)
+    effect = {"id": "pay", "type": "effect", "function": "pay", "with": {"text": "{{ input.text }}"}}
+    stage.graph([{**effect, "on_failure": "retry"}, END])
+    stage.go(text="in doubt")
+    assert [gate.purpose for gate in stage.app.gates(stage.run_id)] == ["in_doubt"]
+    with pytest.raises(RunFailed, match="Odd: no; it was not retried, since Odd does not prove"):
+        stage.app.start("flow", {"text": "no"}, run_id=f"{stage.run_id}-no").result()
+    assert stage.calls == ["in doubt", "no"]

@@ -23,6 +23,7 @@ class Proxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._swallowed = self._blocked = b""
+        self._refusals = 0
         self._go_on = threading.Event()
         self._go_on.set()
         self._closed = False
@@ -41,6 +42,10 @@ class Proxy:
 
     def block(self, text: bytes) -> None:
         self._blocked = text
+
+    def refuse(self, times: int) -> None:
+        """Hang up on the next so many new connections."""
+        self._refusals = times
 
     def freeze(self) -> None:
         """Pass on nothing any more, and leave every connection open."""
@@ -72,6 +77,10 @@ class Proxy:
             while not self._closed:
                 client, _ = self._listener.accept()
                 self.count += 1
+                if self._refusals > 0:
+                    self._refusals -= 1
+                    client.close()
+                    continue
                 try:
                     server = socket.create_connection(("127.0.0.1", self._target))
                 except OSError:

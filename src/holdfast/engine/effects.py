@@ -190,7 +190,8 @@ def _after_error(this: EffectCall, error: BaseException, us: int) -> Plan[Any]:
     raised = f"raised {summary_of(error)}"
     if verdict == DOUBTFUL:
         return (yield from resolve(this, f"it {raised}", error))
-    if this.in_doubt and not (this.world.conclusive and verdict == NOT_DONE):
+    final = this.world.is_conclusive is not None and this.world.is_conclusive()
+    if this.in_doubt and not (final and verdict == NOT_DONE):
         return (yield from resolve(this, f"an earlier try of it is in doubt, and the last one {raised}", error))
     retry, hint = retry_of(this.spec.retry, ONCE), ""
     if this.attempt < retry.attempts and retry.covers(error):

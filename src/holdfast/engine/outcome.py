@@ -51,8 +51,8 @@ class World(msgspec.Struct, gc=False):
     target: str | None = None
     tool: str = ""
     classify: Classifier | None = None
-    conclusive: bool = False
-    """An exception that proves that nothing happened says so of all tries, not only of the last one."""
+    is_conclusive: Callable[[], bool] | None = None
+    """Whether an exception that proves that nothing happened says so of all tries, not only of the last one."""
 
 
 class EffectCall:
@@ -102,8 +102,7 @@ def give_outcome(this: EffectCall, entry: EntryData, cause: BaseException | None
     """The outcome, as every replay will tell it."""
     if "error" in entry:
         kind = EffectInDoubt if entry.get("doubt") else EffectFailed
-        name, attempts = this.scope.named(this.call), entry.get("attempts", 1)
-        raise kind(name, entry["error"], attempts, entry.get("hint", "")) from cause
+        raise kind(this.scope.named(this.call), entry["error"], entry.get("attempts", 1)) from cause
     return typed_result(this.spec.fn, entry["result"], this.call)
 
 
@@ -147,9 +146,10 @@ def record_outcome(
     """
     facts: dict[str, Any] = {"result": result} if error is None else {"error": failure_of(error)}
     facts |= {"attempts": this.attempt} if this.attempt > 1 else {}
-    facts |= {"hint": hint} if hint else {}
     facts |= {"how": how} if how else {}
     facts |= {"by": by} if by else {}
+    if hint:
+        facts["error"]["hint"] = hint
     if doubt:
         cause = {} if error is None else {"cause": failure_of(error)}
         facts |= {"error": {"type": "InDoubt", "message": doubt, **cause}, "doubt": True}

@@ -87,6 +87,11 @@ class InputConflict(Conflict):
         self.run_id = run_id
 
 
+def _described(failure: dict[str, Any]) -> str:
+    """A recorded error in one sentence, with what to do about it if that is known."""
+    return f"{failure['type']}: {failure['message']}" + (f"; {failure['hint']}" if failure.get("hint") else "")
+
+
 class RunError(HoldfastError):
     """Base of what can happen to or in a run."""
 
@@ -99,10 +104,9 @@ class StepFailed(RunError):
 
     what = "step"
 
-    def __init__(self, call: str, failure: dict[str, Any], attempts: int = 1, hint: str = "") -> None:
+    def __init__(self, call: str, failure: dict[str, Any], attempts: int = 1) -> None:
         times = f" after {attempts} attempts" if attempts > 1 else ""
-        hint = hint and f"; {hint}"
-        super().__init__(f"{self.what} {call!r} failed{times}: {failure['type']}: {failure['message']}{hint}")
+        super().__init__(f"{self.what} {call!r} failed{times}: {_described(failure)}")
         self.call = call
         self.failure = failure
         self.attempts = attempts
@@ -148,7 +152,7 @@ class StageFailed(RunError):
     """A stage of a declared workflow failed, and so did the run. `failure` is its error as data."""
 
     def __init__(self, stage: str, failure: dict[str, Any], then: str = "") -> None:
-        super().__init__(f"stage {stage!r} failed: {failure['type']}: {failure['message']}" + (then and f"; {then}"))
+        super().__init__(f"stage {stage!r} failed: {_described(failure)}" + (then and f"; {then}"))
         self.stage = stage
         self.failure = failure
 

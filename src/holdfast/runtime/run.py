@@ -232,7 +232,8 @@ class Run(RunBase):
         """Call `fn(connection, *args)` in a transaction of your database, exactly once.
 
         The outcome is recorded in that very transaction, in a table `holdfast_outcomes`, so after a crash that table
-        tells whether it happened. For connections of sqlite3, apsw and psycopg.
+        tells whether it happened. If the connection breaks while it commits, the table is read on a fresh one. For
+        connections of sqlite3, apsw and psycopg; on one connection they are done one after another.
 
         Example:
             rows = run.transaction(sqlite3.connect("shop.db"), lambda db: db.execute("SELECT 1").fetchall())
