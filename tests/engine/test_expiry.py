@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import enum
 import threading
 from typing import Any
 
+import pydantic
 import pytest
 
-from holdfast import AsyncRun, GateClosed, GateExpired, RunFailed
+from holdfast import AsyncRun, GateClosed, GateExpired, RunFailed, field
 from tests.engine.stage import Stage, until
 
 
@@ -137,3 +140,44 @@ def test_an_answer_while_another_app_holds_the_run_is_not_lost(stage: Stage) -> 
     thread.join(10)
     assert second.handle(stage.run_id).result(5) == [True, "slow"]
     assert len(stage.journal("answered")) == 1
+
+
+class Tone(enum.Enum):
+    PLAIN = "plain"
+    PROUD = "proud"
+
+
+class Booking(pydantic.BaseModel):
+    approve: bool
+    day: dt.date
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"approve": bool, "tone": field(str, choices=["plain", "proud"])}, "tone"),
+        ({"approve": bool, "tone": Tone}, "tone"),
+        ({"approve": bool, "why": field(str, min_length=3)}, "why"),
+        (Booking, "day"),
+    ],
+)
+def test_a_field_that_would_have_no_value_at_expiry_is_named_when_it_is_asked(
+    local: Stage, fields: Any, name: str
+) -> None:
+    asking(local, fields)
+    with pytest.raises(RunFailed, match=rf"field '{name}' would have no value that fits .*give expired= or a default"):
+        local.app.handle(local.run_id).result(5)
+    assert local.app.gates(local.run_id, state=None) == []
+
+
+def test_with_a_default_or_an_answer_for_expiry_it_is_asked(local: Stage) -> None:
+    asking(local, {"approve": bool, "tone": field(str, choices=["plain", "proud"], default="plain")})
+    assert local.status() == "waiting"
+
+
+def test_a_gate_without_a_yes_or_no_names_its_fields(local: Stage) -> None:
+    asking(local, {"amount": int})
+    with pytest.raises(
+        RunFailed, match=r"nothing to deny here, since no field \(here: 'amount'\) is a yes/no question"
+    ):
+        local.app.handle(local.run_id).result(5)

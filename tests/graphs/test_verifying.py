@@ -285,3 +285,13 @@ def test_a_picture_takes_no_text_for_its_own_syntax() -> None:
     assert line.count('"') == 2
     assert "<script>" not in line
     assert "{{" not in line
+
+
+def test_a_question_that_cannot_count_as_denied_when_it_expires_is_found() -> None:
+    fields = {"ok": "bool", "tone": {"choices": ["plain", "proud"]}}
+    ask = {"id": "a", "type": "ask", "prompt": "?", "fields": fields, "output_key": "x", "expires_s": 5}
+    with pytest.raises(InvalidInput, match=r"field 'tone' would have no value that fits .*give expired= or a default"):
+        graph_of([ask, END])
+    tone = {"choices": ["plain", "proud"], "default": "plain"}
+    for sound in ({"expired": "fail"}, {"expires_s": None}, {"fields": {"ok": "bool", "tone": tone}}):
+        assert codes(graph_of([{**ask, **sound}, END])) == []

@@ -123,7 +123,7 @@ def _check_expiry(gate: Gate, fields: Any) -> None:
     if gate.expired == "fail":
         return
     if gate.expired == "deny":
-        typed(gate.form.denied(), fields)
+        typed(check_denial(gate.form), fields)
         return
     problems = gate.form.check(gate.expired).problems
     if problems:
@@ -131,6 +131,19 @@ def _check_expiry(gate: Gate, fields: Any) -> None:
             "the answer given for expiry does not fit the gate's own fields: "
             + "; ".join(f"{problem.field} {problem.reason}" for problem in problems)
         )
+
+
+def check_denial(form: Form) -> Any:
+    """The answer that means "no", if the form takes it: each of its fields has a value for that."""
+    denied = form.denied()
+    problems = form.check(denied).problems
+    if problems:
+        name = problems[0].field
+        raise InvalidInput(
+            f"the gate cannot count as denied when it expires, since field {name!r} would have no value that fits "
+            f"({name} {problems[0].reason}); give expired= or a default for {name!r}"
+        )
+    return denied
 
 
 def _names(who: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
+from holdfast.engine.asking import check_denial
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.scope import check_key
 from holdfast.errors import InvalidInput
@@ -254,7 +255,7 @@ def _check_form(stage: Ask) -> None:
     if stage.expires_s is None or stage.expired == "fail":
         return
     if stage.expired == "deny":
-        form.denied()
+        check_denial(form)
     elif not list(paths_in(stage.expired)):
         problems = form.check(stage.expired).problems
         if problems:

@@ -132,8 +132,9 @@ class Run(RunBase):
         """Stop for an answer from a person. The run waits, nothing is held, and the process may end.
 
         `fields` says what an answer has: a dict of types, a dataclass, a Pydantic model, a JSON Schema or one type.
-        After `expires` seconds the gate counts as denied (every yes/no field False), as `expired="fail"`, or as the
-        answer given there. `who` names those who may answer.
+        After `expires` seconds the gate counts as denied (every yes/no field False, the others their default or
+        empty; a field for which neither fits is refused), as `expired="fail"`, or as the answer given there.
+        `who` names those who may answer.
 
         Example:
             answer = run.ask("Send it?", {"send": bool}, show={"to": "ana"}, expires=86400)

@@ -145,8 +145,10 @@ class Form(msgspec.Struct, frozen=True):
         Raises InvalidInput if no field can be answered with yes or no. The empty values need not pass `check`.
         """
         if not any(field.kind == "yes_no" for field in self.fields):
+            names = ", ".join(repr(field.name) for field in self.fields) or "none"
             raise InvalidInput(
-                "there is nothing to deny here: declare what expiry means with expired=… or expired='fail'"
+                f"there is nothing to deny here, since no field (here: {names}) is a yes/no question: declare what "
+                "expiry means with expired=… or expired='fail'"
             )
         return {field.name: _denied(field) for field in self.fields}
 
