@@ -53,6 +53,9 @@ ATTACHMENTS_PER_COMMIT_MAX: Final = 1_000
 BRANCHES_MAX: Final = 10_000
 """Branches of one map or gather."""
 
+CHILDREN_DEPTH_MAX: Final = 100
+"""How deep children may lie in one another for a copy or an archive to take them along."""
+
 CLAIMS_PER_COMMIT_MAX: Final = 1_000
 """Ready runs claimed at once."""
 

@@ -57,7 +57,7 @@ def test_archives_go_through_pipes_and_into_directories(app: holdfast.App, tmp_p
         [sys.executable, "-m", "holdfast", "export", "one", "-o", "-", "--store", url],
         cwd=tmp_path, env=environment(), capture_output=True, check=True,
     ).stdout  # fmt: skip
-    assert whole.startswith(b"holdfast run 1\n")
+    assert whole.startswith(b"holdfast run 2\n")
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "import", "-", "--store", "sqlite:piped.db"],
         cwd=tmp_path, env=environment(), input=whole, capture_output=True, check=False,
@@ -266,7 +266,7 @@ def test_files_are_left_to_the_shell_and_stand_before_runs(tmp_path: Path) -> No
 def test_what_is_no_archive_is_told_by_its_name(app: holdfast.App, tmp_path: Path, url: str, name: str) -> None:
     app.store.save("r", {"n": 1})
     whole = app.store.export_run("r")
-    data = {"junk": b"no archive", "empty": b"", "torn": whole[:-3], "newer": whole.replace(b"run 1", b"run 9", 1)}
+    data = {"junk": b"no archive", "empty": b"", "torn": whole[:-3], "newer": whole.replace(b"run 2", b"run 9", 1)}
     (tmp_path / name).write_bytes(data[name])
     done = run("import", name, "--store", url, "--as", "new", cwd=tmp_path)
     assert done.code == 1

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.model.rows import ChunkRow, RunRow
+from holdfast.model.rows import ChunkRow, GateRow, ItemRow, MessageRow, RunRow
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -176,6 +176,15 @@ class Take(Part, frozen=True):
     """True: also if the run has ended; then it goes on."""
 
 
+class Restored(Part, frozen=True):
+    """Gates, inbox and outbox of a run that is created as a copy, or from an archive: as they were, with new seals."""
+
+    gates: tuple[GateRow, ...] = ()
+    items: tuple[ItemRow, ...] = ()
+    """All items there ever were, numbered from 1: the key of one that was taken is not accepted again."""
+    messages: tuple[MessageRow, ...] = ()
+
+
 class Commit(Part, frozen=True):
     """All of it, for one run. Applied whole or refused whole."""
 
@@ -210,6 +219,8 @@ class Commit(Part, frozen=True):
     release: bool = False
     rearm: int | None = None
     """Take the run from a claim with this fence whose lease has ended, or whose owner the guard says is gone."""
+    restore: Restored | None = None
+    """Only with `create.required`."""
 
 
 class Committed(Part, frozen=True):

@@ -26,7 +26,8 @@ from holdfast.store.pruning import last_of
 from holdfast.store.tags import read_metadata, write_metadata
 from holdfast.verbs.moving import appended, recorded
 from holdfast.verbs.refusals import refusal
-from holdfast.verbs.values import body_value, value_body
+from holdfast.verbs.run_tree import inherited
+from holdfast.verbs.values import value_body
 
 if TYPE_CHECKING:
     from holdfast.runtime.core import AppCore
@@ -124,7 +125,7 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str, change
         entries=(*[appended(row) for row in rows], NewEntry("forked", value_body(app.core, entry, "an entry"))),
         checkpoints=(*[_copied(row) for row in copied], _first(base, cut.void, effects, edits, encoded)),
         chunks=app.core.chunk_rows(encoded.chunks) if encoded is not None and encoded.chunks else (),
-        effects=tuple(recorded(_inherited(app, run, row), numbers, end) for row in kept),
+        effects=tuple(recorded(inherited(app.core, run, row), numbers, end) for row in kept),
     )  # fmt: skip
 
 
@@ -134,13 +135,6 @@ def _on_its_own(app: AppCore, run: RunRow, row: EntryRow) -> EntryRow:
     if entry.pop("parent", None) is None:
         return row
     return msgspec.structs.replace(row, body=value_body(app.core, entry, "a journal entry"))
-
-
-def _inherited(app: AppCore, run: RunRow, row: EffectRow) -> EffectRow:
-    """An effect the fork takes over: it was not the fork's, so it is not the fork's to undo."""
-    call = body_value(row.call, f"effect {row.key!r} of run {run.run_id!r}") or {}
-    call = {**call, "reused": call.get("reused", run.run_id)}
-    return msgspec.structs.replace(row, call=value_body(app.core, call, "an effect's arguments"))
 
 
 def _is_before(row: EffectRow, whole: Whole, to: int, taken_back: set[str]) -> bool:

@@ -26,7 +26,7 @@ from holdfast.model.rows import (
 )
 from holdfast.store.decide import Decision
 from holdfast.store.heads import heads_after
-from holdfast.store.port import Seen, Select
+from holdfast.store.port import RunRows, Seen, Select
 from holdfast.store.pruning import PRUNED, ChooseEntries, entries_between, last_of, planned_pruning
 
 
@@ -153,6 +153,20 @@ class FoldedRun:
         changes += [Change(row, items=[item]) for item in self.items.values()]
         changes += [Change(row, messages=[message]) for message in self.messages.values()]
         return changes
+
+    def all_rows(self) -> RunRows:
+        """All rows of the run."""
+        return RunRows(
+            self.row,
+            [self.checkpoints[number] for number in sorted(self.checkpoints)],
+            list(self.entries),
+            sorted(self.effects.values(), key=lambda effect: effect.number),
+            [attachment for _, attachment in sorted(self.attachments.items())],
+            sorted(self.gates.values(), key=lambda gate: (gate.opened_us, gate.gate)),
+            [self.items[number] for number in sorted(self.items)],
+            sorted(self.timers.values(), key=lambda timer: (timer.due_us, timer.timer)),
+            [self.messages[number] for number in sorted(self.messages)],
+        )
 
     def entry_at(self, position: int) -> EntryRow | None:
         """The entry that stands at a position or, if it was pruned, for it."""

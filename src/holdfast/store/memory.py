@@ -25,7 +25,19 @@ from holdfast.model.status import READY
 from holdfast.store.decide import Decision, decide, is_live
 from holdfast.store.finding import found_in
 from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
-from holdfast.store.port import About, CheckpointQuery, Choose, Mark, RunQuery, Seen, Select, StorePort, Swept, Usage
+from holdfast.store.port import (
+    About,
+    CheckpointQuery,
+    Choose,
+    Mark,
+    RunQuery,
+    RunRows,
+    Seen,
+    Select,
+    StorePort,
+    Swept,
+    Usage,
+)
 from holdfast.store.pruning import ChooseEntries
 from holdfast.store.seal import check_run, next_epoch
 from holdfast.store.tags import read_metadata, tag
@@ -176,6 +188,11 @@ class MemoryStore(StorePort):
         with self._open():
             found = self._ids.get(run_id)
             return found.row if found else None
+
+    def run_rows(self, run_id: str) -> RunRows | None:
+        with self._open():
+            found = self._ids.get(run_id)
+            return found.all_rows() if found else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         with self._open():

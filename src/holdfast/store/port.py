@@ -79,6 +79,22 @@ class CheckpointQuery(NamedTuple):
     """-1 means all."""
 
 
+class RunRows(NamedTuple):
+    """All rows of a run, in the order of their numbers or names. Its chunks are not among them."""
+
+    run: RunRow
+    checkpoints: list[CheckpointRow]
+    entries: list[EntryRow]
+    effects: list[EffectRow]
+    attachments: list[AttachmentRow]
+    gates: list[GateRow] = []  # noqa: RUF012 - read only
+    items: list[ItemRow] = []  # noqa: RUF012 - read only
+    """Also those that were taken."""
+    timers: list[TimerRow] = []  # noqa: RUF012 - read only
+    messages: list[MessageRow] = []  # noqa: RUF012 - read only
+    """Those that are not known to be delivered."""
+
+
 class Seen(NamedTuple):
     """How much of a run somebody has looked at."""
 
@@ -203,6 +219,10 @@ class StorePort(ABC):
     @abstractmethod
     def run(self, run_id: str) -> RunRow | None:
         """The run's row, as stored; whoever uses it checks its seal."""
+
+    @abstractmethod
+    def run_rows(self, run_id: str) -> RunRows | None:
+        """The run with all its rows, of one moment, as stored; None if it is not there."""
 
     @abstractmethod
     def runs(self, query: RunQuery) -> list[RunRow]:

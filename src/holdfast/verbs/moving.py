@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from holdfast.errors import CheckpointNotFound, DamagedData, InvalidInput
+from holdfast.errors import CheckpointNotFound, DamagedData, InvalidInput, RunExists
 from holdfast.ids import check_id
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, NewAttachment, NewCheckpoint, NewEffect, NewEntry, NewRun, Refused
-from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.model.commit import (
+    Commit,
+    NewAttachment,
+    NewCheckpoint,
+    NewEffect,
+    NewEntry,
+    NewRun,
+    Refused,
+    Restored,
+    Timer,
+)
+from holdfast.model.rows import AttachmentRow, CheckpointRow, ChunkRow, EffectRow, EntryRow, RunRow
 from holdfast.model.status import AT_WORK, READY
 from holdfast.model.views import RunInfo
 from holdfast.state.values import pack
-from holdfast.store.port import Select
+from holdfast.store.port import RunRows, Select
 from holdfast.store.pruning import PRUNED, last_of, pruned_body
 from holdfast.store.seal import check_seal
 from holdfast.store.tags import read_metadata
@@ -24,18 +34,9 @@ from holdfast.verbs.core import Core, Place
 from holdfast.verbs.needed import needed, with_needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.reading import find_checkpoint, in_peace, known_run, selection
+from holdfast.verbs.run_tree import RunTree, read_tree, rename
 from holdfast.verbs.shown import checked_checkpoint, followed, run_info
 from holdfast.verbs.writing import committed
-
-
-class Contents(NamedTuple):
-    """What a run is made of, apart from its state's chunks. All of it was checked."""
-
-    run: RunRow
-    checkpoints: list[CheckpointRow]
-    entries: list[EntryRow]
-    effects: list[EffectRow]
-    attachments: list[AttachmentRow]
 
 
 def fork(
@@ -58,14 +59,23 @@ def fork(
     """
     select = selection(step, at, checkpoint_id, lane)
     wanted = f"with {_chosen(select)}" if _chosen(select) else "at all"
+    _check_ids(run_id, new_run_id)
     core = place.core
-    return (yield from _made(place, run_id, new_run_id, lambda: _forked(core, run_id, select, wanted), origin=True))
+    while True:
+        rows: RunRows = yield lambda: in_peace(core, run_id, lambda: _forked(core, run_id, select, wanted))
+        run, origin = rows.run, pack(f"{run_id}@{rows.checkpoints[-1].checkpoint_id}")
+        new = NewRun(True, run_id, run.incarnation, run.gc_epoch, origin)
+        made = yield from create_runs(place, [NewCopy(new_run_id, rows, new)])
+        if made is not None:
+            return run_info(made)
 
 
 def copy(place: Place, run_id: str, new_run_id: str) -> Plan[RunInfo]:
-    """Copy a run with all its checkpoints, journal, effects and attachments. The state is shared, not written again.
+    """Copy a run, so that the copy goes on where the run stands. The state is shared, not written again.
 
-    Claims, gates, timers and the inbox are not copied: they belong to the one run.
+    Everything is copied but the claim: checkpoints, journal, effects, attachments, gates, timers, inbox and outbox.
+    Children the run waits for are copied with it, as `new_run_id/…`. Nothing in the copy acts on the source: it wakes
+    no parent of the source, and what the source performed is not the copy's to undo.
 
     Example:
         store.copy("run-1", "run-2")
@@ -75,32 +85,66 @@ def copy(place: Place, run_id: str, new_run_id: str) -> Plan[RunInfo]:
 
 def copied(place: Place, run_id: str, new_run_id: str, resting: str) -> Plan[RunInfo]:
     """Copy a run. If somebody is at work on it, the copy, on which nobody is, has the status `resting`."""
+    _check_ids(run_id, new_run_id)
     core = place.core
-    return (yield from _made(place, run_id, new_run_id, lambda: contents(core, run_id), origin=False, resting=resting))
+    while True:
+        tree: RunTree = yield lambda: in_peace(core, run_id, lambda: read_tree(core, run_id))
+        sources = [node.rows.run for node in tree.children_first()]
+        plan = [
+            NewCopy(name, rows, NewRun(True, source.run_id, source.incarnation, source.gc_epoch, source.origin))
+            for (name, rows), source in zip(rename(core, tree, new_run_id), sources, strict=True)
+        ]
+        made = yield from create_runs(place, plan, resting)
+        if made is not None:
+            return run_info(made)
 
 
-def _made(
-    place: Place, run_id: str, new_run_id: str, read: Callable[[], Contents], *, origin: bool, resting: str = READY
-) -> Plan[RunInfo]:
+class NewCopy(NamedTuple):
+    """A run to create of rows it has elsewhere."""
+
+    run_id: str
+    rows: RunRows
+    create: NewRun
+    chunks: tuple[ChunkRow, ...] = ()
+
+
+def create_runs(place: Place, plan: list[NewCopy], resting: str = READY) -> Plan[RunRow | None]:
+    """Create the runs in their order, the last of which is the parent of all. None: a source changed, read it again.
+
+    If this is killed half-way there are children without a parent. The same again finds them and goes on.
+    """
+    port, last = place.core.port, plan[-1]
+    if len(plan) > 1 and (yield lambda: port.run(last.run_id)) is not None:
+        raise RunExists(last.run_id)
+    for new in plan:
+        commit = recreated(place, new.rows, new.run_id, new.create, resting)
+        commit = msgspec.structs.replace(commit, chunks=new.chunks)
+        outcome = yield commit
+        if type(outcome) is Refused and outcome.why == why.SOURCE:
+            return None
+        if type(outcome) is Refused and outcome.why == why.RUN_EXISTS and new is not last:
+            there: RunRows | None = yield partial(port.run_rows, new.run_id)
+            if there is not None and _goes_on_from(there, commit):
+                continue
+        row = committed(place, commit, outcome).run
+    return row
+
+
+def _goes_on_from(there: RunRows, commit: Commit) -> bool:
+    """Whether a run that is there is the one to be created, and has perhaps gone on since."""
+    entries = [(row.kind, row.body) for row in there.entries[: len(commit.entries)]]
+    items = {item.key for item in commit.restore.items} if commit.restore is not None else set()
+    return entries == [(new.kind, new.body) for new in commit.entries] and items <= {item.key for item in there.items}
+
+
+def _check_ids(run_id: str, new_run_id: str) -> None:
     check_id("run_id", run_id)
     check_id("new run_id", new_run_id)
     if run_id == new_run_id:
         raise InvalidInput(f"the new run needs an id of its own, not {run_id!r} again")
-    while True:
-        parts: Contents = yield lambda: in_peace(place.core, run_id, read)
-        run = parts.run
-        new = NewRun(
-            True, run_id, run.incarnation, run.gc_epoch,
-            pack(f"{run_id}@{parts.checkpoints[-1].checkpoint_id}") if origin else run.origin,
-        )  # fmt: skip
-        commit = recreated(place, parts, new_run_id, new, resting)
-        outcome = yield commit
-        if type(outcome) is Refused and outcome.why == why.SOURCE:
-            continue  # the source was swept or replaced while it was read: read it again
-        return run_info(committed(place, commit, outcome).run)
 
 
-def recreated(place: Place, parts: Contents, run_id: str, new: NewRun, resting: str = READY) -> Commit:
+def recreated(place: Place, parts: RunRows, run_id: str, new: NewRun, resting: str = READY) -> Commit:
     """The commit that makes a run of these parts."""
     run = parts.run
     numbers = sorted(row.number for row in parts.checkpoints)
@@ -125,6 +169,8 @@ def recreated(place: Place, parts: Contents, run_id: str, new: NewRun, resting: 
             NewAttachment(row.checkpoint_id, row.key, row.root, row.lane, created_us=row.created_us)
             for row in sorted(parts.attachments, key=lambda row: row.number)
         ),
+        timers=tuple(Timer(row.timer, row.due_us) for row in parts.timers),
+        restore=Restored(tuple(parts.gates), tuple(parts.items), tuple(parts.messages)),
     )  # fmt: skip
 
 
@@ -142,17 +188,7 @@ def recorded(row: EffectRow, numbers: list[int], end: int) -> NewEffect:
     )  # fmt: skip
 
 
-def contents(core: Core, run_id: str) -> Contents:
-    """Everything a copy of a run needs, checked."""
-    while True:
-        run = known_run(core, run_id)
-        rows = [checked_checkpoint(run, row) for row in core.port.checkpoints(run.run, 0, -1)]
-        entries = _journal(core, run, run.position)
-        if _are_there(core, run, rows, entries):
-            return Contents(run, rows, entries, *_beside(core, run, core.port.attachments(run.run, None, None)))
-
-
-def _forked(core: Core, run_id: str, select: Select, wanted: str) -> Contents:
+def _forked(core: Core, run_id: str, select: Select, wanted: str) -> RunRows:
     while True:
         known_run(core, run_id)
         found = find_checkpoint(core, run_id, select)
@@ -160,14 +196,14 @@ def _forked(core: Core, run_id: str, select: Select, wanted: str) -> Contents:
             raise CheckpointNotFound(run_id, wanted)
         run, row = found
         rows = [*_needed_by(core, run, row), row]
-        entries = _journal(core, run, row.covers, cut=True)
+        entries = _journal(core, run, row.covers)
         if not _are_there(core, run, rows, entries):
             continue
         attachments = [a for each in rows for a in core.port.attachments(run.run, each.lane, each.checkpoint_id)]
         effects, beside = _beside(core, run, attachments)
         before = [effect for effect in effects if effect.after_checkpoint < row.number]
         goes_on = msgspec.structs.replace(run, status=READY)  # whatever became of the source
-        return Contents(goes_on, rows, entries, before, beside)
+        return RunRows(goes_on, rows, entries, before, beside)
 
 
 def _needed_by(core: Core, run: RunRow, row: CheckpointRow) -> list[CheckpointRow]:
@@ -179,18 +215,17 @@ def _needed_by(core: Core, run: RunRow, row: CheckpointRow) -> list[CheckpointRo
     return [checked_checkpoint(run, each) for each in rows if each.number in numbers]
 
 
-def _journal(core: Core, run: RunRow, through: int, *, cut: bool = False) -> list[EntryRow]:
-    """The journal at least through a position, checked; with `cut` not beyond it."""
-    rows = core.port.entries(run.run, 0, through if cut else -1) if through or not cut else []
-    if cut:
-        rows = [row for row in rows if row.position <= through]
+def _journal(core: Core, run: RunRow, through: int) -> list[EntryRow]:
+    """The journal up to a position, checked."""
+    rows = core.port.entries(run.run, 0, through) if through else []
+    rows = [row for row in rows if row.position <= through]
     end = 0
     for row in rows:
         check_seal(row, run.incarnation, f"entry {row.position} of run {run.run_id!r}")
         end = followed(run.run_id, end, row)
     if end < through:
         raise DamagedData(f"the journal of run {run.run_id!r}", f"it ends at {end}, not at {through}")
-    if cut and end > through:  # what stands for pruned entries reaches further
+    if end > through:  # what stands for pruned entries reaches further
         rows[-1] = msgspec.structs.replace(rows[-1], body=pruned_body(through))
     return rows
 

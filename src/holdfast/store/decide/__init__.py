@@ -17,7 +17,7 @@ from holdfast.model.status import READY, TERMINAL
 from holdfast.store.decide.checkpoints import add_checkpoints, append_entries, is_repeated, positions_of
 from holdfast.store.decide.draft import Decision, Draft, Lease, Look
 from holdfast.store.decide.holding import merge_metadata, set_claim, set_status
-from holdfast.store.decide.inbox import deliver, pass_on, return_items, set_gates
+from holdfast.store.decide.inbox import deliver, pass_on, restore, return_items, set_gates
 from holdfast.store.decide.ledger import attach, mark_effects
 
 __all__ = ["Decision", "Lease", "Look", "decide", "is_live"]
@@ -146,4 +146,6 @@ def _fill(draft: Draft, commit: Commit) -> Refused | None:
         pass_on(draft, commit)
     if commit.return_items:
         return_items(draft, commit.return_items)
+    if commit.restore is not None:
+        restore(draft, commit.restore)
     return refused

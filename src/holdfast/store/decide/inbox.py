@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, NewItem, Refused, ReturnedItem
+from holdfast.model.commit import Commit, NewItem, Refused, Restored, ReturnedItem
 from holdfast.model.rows import GateRow, ItemRow, MessageRow
 from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
 from holdfast.store.decide.draft import Draft
@@ -119,3 +119,14 @@ def return_items(draft: Draft, items: tuple[ReturnedItem, ...]) -> None:
     draft.taken = [*draft.taken, *rows]
     if newest > draft.now("inbox"):
         draft.changes["inbox"] = newest
+
+
+def restore(draft: Draft, restored: Restored) -> None:
+    """Give a new run the gates, items and messages of the run it is made of. Their numbers and dates stay."""
+    assert draft.created, "only a run that is created can be restored"
+    assert [item.number for item in restored.items] == list(range(1, len(restored.items) + 1)), "items have gaps"
+    draft.gates = [draft.seal(_replace(row, seal=0)) for row in restored.gates]
+    draft.items = [draft.seal(_replace(row, seal=0)) for row in restored.items]
+    draft.messages = [draft.seal(_replace(row, seal=0)) for row in restored.messages]
+    draft.changes["inbox"] = len(restored.items)
+    draft.changes["outbox"] = max((row.number for row in restored.messages), default=0)

@@ -23,7 +23,7 @@ from holdfast.store.directory.base import FORMAT, VERSION, DirectoryBase
 from holdfast.store.directory.chunks import read_chunks, sizes_of_chunks
 from holdfast.store.finding import found_in
 from holdfast.store.folding import FoldedRun
-from holdfast.store.port import About, CheckpointQuery, RunQuery, Seen, Select, Usage
+from holdfast.store.port import About, CheckpointQuery, RunQuery, RunRows, Seen, Select, Usage
 from holdfast.store.tags import read_metadata, tag
 
 Listed = TypeVar("Listed")
@@ -40,6 +40,11 @@ class DirectoryReads(DirectoryBase):
             if file.folded is None:
                 file.checked()
             return file.shown_row()
+
+    def run_rows(self, run_id: str) -> RunRows | None:
+        with self._inside():
+            file = self._tree.find(run_id)
+            return file.checked().all_rows() if file else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         with self._inside():

@@ -20,7 +20,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.finding import Found, found_by_pages, is_wanted
-from holdfast.store.port import About, CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.port import About, CheckpointQuery, RunQuery, RunRows, Seen, Select, StorePort, Usage
 from holdfast.store.postgres.arrays import Byteas, Texts, columns_of
 from holdfast.store.postgres.connection import Link
 from holdfast.store.postgres.dialect import Statements
@@ -28,7 +28,7 @@ from holdfast.store.postgres.look import find_checkpoint, first
 from holdfast.store.postgres.pool import of_one_moment
 from holdfast.store.postgres.transaction import Time
 from holdfast.store.sql.finding import all_parts, filter_parts, leading_part, number_before
-from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
+from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key, read_run_rows
 
 Result = TypeVar("Result")
 
@@ -53,6 +53,12 @@ class PostgresReads(StorePort):
     def run(self, run_id: str) -> RunRow | None:
         found = self._first("run_by_id", run_id)
         return built(RunRow, found) if found else None
+
+    def run_rows(self, run_id: str) -> RunRows | None:
+        def work(link: Link) -> RunRows | None:
+            return read_run_rows(run_id, lambda name, *bound: _rows(link, self._sql[name], bound), built, None)
+
+        return self._read(lambda link: _snapshot(link, lambda: work(link)))
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         statement, bindings = _runs_page(self._sql, query)

@@ -273,6 +273,9 @@ SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run ORDER BY g.op
 SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run
 WHERE g.state = 'open' AND g.expires_us IS NOT NULL AND g.expires_us <= ? ORDER BY g.expires_us LIMIT ?;
 
+-- name: gates_alone
+SELECT <gate> FROM gates WHERE run = ? ORDER BY opened_us, gate;
+
 -- name: delete_gates
 DELETE FROM gates WHERE run = ?;
 
@@ -311,6 +314,9 @@ SELECT <item> FROM inbox WHERE key = ?;
 -- name: items_after
 SELECT <item> FROM inbox WHERE key > ? AND key <= ? AND taken = 0 ORDER BY key LIMIT ?;
 
+-- name: items_all
+SELECT <item> FROM inbox WHERE key > ? AND key <= ? ORDER BY key;
+
 -- name: delete_items
 DELETE FROM inbox WHERE key > ? AND key <= ?;
 
@@ -322,6 +328,9 @@ DELETE FROM outbox WHERE key = ?;
 
 -- name: messages
 SELECT <r.run>, <m.message> FROM outbox m JOIN runs r ON r.run = m.key >> 32 ORDER BY m.created_us, m.key LIMIT ?;
+
+-- name: messages_of_run
+SELECT <message> FROM outbox WHERE key > ? AND key <= ? ORDER BY key;
 
 -- name: delete_messages
 DELETE FROM outbox WHERE key > ? AND key <= ?;

@@ -22,12 +22,12 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.finding import Found, found_by_pages, is_wanted
-from holdfast.store.port import About, CheckpointQuery, RunQuery, Seen, Select, StorePort, Usage
+from holdfast.store.port import About, CheckpointQuery, RunQuery, RunRows, Seen, Select, StorePort, Usage
 from holdfast.store.sql.finding import all_parts, filter_parts, leading_part, number_before
-from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key
+from holdfast.store.sql.rows import RUN_COLUMNS, built, key_of, last_key, read_run_rows
 from holdfast.store.sql.statements import statements
 from holdfast.store.sqlite.connection import Opener
-from holdfast.store.sqlite.rows import checkpoint_row, effect_row, find_checkpoint, first, item_row
+from holdfast.store.sqlite.rows import any_row, checkpoint_row, effect_row, find_checkpoint, first, item_row
 
 Result = TypeVar("Result")
 Binding = int | str | bytes | None
@@ -55,6 +55,15 @@ class SqliteReads(StorePort):
     def run(self, run_id: str) -> RunRow | None:
         found = self._first("run_by_id", run_id)
         return built(RunRow, found) if found else None
+
+    def run_rows(self, run_id: str) -> RunRows | None:
+        def work(connection: apsw.Connection) -> RunRows | None:
+            def fetch(name: str, *bindings: Binding) -> list[Any]:
+                return connection.execute(statements()[name], bindings).fetchall()
+
+            return read_run_rows(run_id, fetch, any_row, -1)
+
+        return self._read(lambda connection: _snapshot(connection, work))
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         statement, bindings = _runs_page(query)

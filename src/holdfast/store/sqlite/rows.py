@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.ids import own_checkpoint_number
 from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow
-from holdfast.store.sql.rows import key_of
+from holdfast.store.sql.rows import built, key_of
 from holdfast.store.sql.statements import statements
 
 Execute = Callable[..., Any]
@@ -44,3 +44,11 @@ def effect_row(columns: Any) -> EffectRow:
 def item_row(columns: Any) -> ItemRow:
     number, kind, name, key, by, created_us, taken, body, seal = columns
     return ItemRow(number, kind, name, key, by, created_us, bool(taken), body, seal)
+
+
+def any_row(kind: Any, columns: Any) -> Any:
+    """A row of any kind."""
+    make: dict[Any, Callable[[Any], Any]] = {
+        CheckpointRow: checkpoint_row, EffectRow: effect_row, ItemRow: item_row,
+    }  # fmt: skip
+    return make[kind](columns) if kind in make else built(kind, columns)

@@ -102,7 +102,7 @@ class MovingContract(ContractBase):
             with raises(DamagedData):
                 self.store.import_run(data[:at])
         with raises(UnsupportedFormat):
-            self.store.import_run(data.replace(b"run 1", b"run 9", 1))
+            self.store.import_run(data.replace(b"run 2", b"run 9", 1))
         with raises(InvalidInput):
             self.store.import_run("text")  # type: ignore[arg-type]
         assert self.store.runs() == []

@@ -120,9 +120,14 @@ class PruningContract(ContractBase):
         self.written(9)
         self.removed((3, 5))
         port: Any = self.store.port
-        entries, entry_at = port.entries, port.entry_at
+        entries, entry_at, run_rows = port.entries, port.entry_at, port.run_rows
+
+        def all_but(lost: int, run_id: str) -> Any:
+            rows = run_rows(run_id)
+            return rows._replace(entries=[row for row in rows.entries if row.position != lost])
 
         def read(lost: int) -> None:
+            port.run_rows = lambda run_id: all_but(lost, run_id)
             port.entries = lambda *about: [row for row in entries(*about) if row.position != lost]
             port.entry_at = lambda run, at: next((e for e in [entry_at(run, at)] if e and e.position != lost), None)
             for call in (
@@ -144,7 +149,7 @@ class PruningContract(ContractBase):
         read(7)
         with raises(DamagedData):
             self.store.journal("run", after=6)
-        port.entries, port.entry_at = entries, entry_at
+        port.entries, port.entry_at, port.run_rows = entries, entry_at, run_rows
         assert self.store.verify().problems == []
         assert [run.run_id for run in self.store.runs()] == ["run"]
 
