@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.clock import US
+from holdfast.engine.forms import form_of
 from holdfast.model import commit as why
 from holdfast.model.commit import (
     Guard,
@@ -17,7 +20,11 @@ from holdfast.model.commit import (
     Take,
     Timer,
 )
+from holdfast.state.values import pack
+from holdfast.store.port import RunRows
 from holdfast.testing.contract.base import PortContractBase
+
+_GATE = {"v": 1, "prompt": "?", "form": form_of(bool).as_data(), "show": None, "who": [], "purpose": "ask"}
 
 
 class InboxContract(PortContractBase):
@@ -168,3 +175,84 @@ class InboxContract(PortContractBase):
         left: list[Any] = [port.gates(None, None, 10), port.due_timers(10), port.outbox(10), port.expired_gates(10)]
         assert left == [[], [], [], []]
         assert port.inbox(run, 0, 10) == []
+
+    # --- the same in new runs ----------------------------------------------------------------------------------------
+
+    def put_everything(self) -> None:
+        """A run that waits, with something of everything."""
+        body, now_us = b"\x00" + pack(_GATE), self.clock.now_us()
+        gates = (NewGate("answered", body), NewGate("open", body, now_us + 60 * US), NewGate("closed", body))
+        timers = (Timer("late", now_us + 90 * US), Timer("soon", now_us + 60 * US))
+        value = b"\x00" + pack("value")
+        guard = self.held(gates=gates, timers=timers)
+        self.clock.advance(5)
+        self.done(deliver=(NewItem("event", "old", "k1", "ana", value), NewItem("event", "new", "k2", "ana", value)))
+        self.done(deliver=(NewItem("answer", "answered", "k3", "ana", value),))
+        send = tuple(NewMessage(target, "event", "n", f"to-{target}", value) for target in ("a", "b", "c"))
+        self.done(guard=guard, take_items=(1,), send=send, close_gates=("closed",))
+        self.done(sent=(2,))
+        self.done(guard=guard, status="waiting", release=True)
+
+    def all_of(self, run_id: str = "run") -> RunRows:
+        rows = self.store.port.run_rows(run_id)
+        assert rows is not None, f"{run_id!r} is not there"
+        return rows
+
+    def plain(self, run_id: str) -> Any:
+        """Gates, inbox, timers and outbox, without what is another in every run."""
+        rows = self.all_of(run_id)
+        sealed = [msgspec.structs.replace(row, seal=0) for row in (*rows.gates, *rows.items, *rows.messages)]
+        return sealed, rows.timers, (rows.run.inbox, rows.run.outbox, rows.run.status)
+
+    def test_all_rows_of_a_run_are_there_at_once(self) -> None:
+        self.put_everything()
+        self.store.append("run", [{"kind": "a"}])
+        self.store.save("run", 1, checkpoint_id="c1")
+        self.store.attach("run", "c1", "note", 1)
+        self.store.mark_done("run", "effect")
+        port, rows = self.store.port, self.all_of()
+        number = rows.run.run
+        assert rows.run == self.row()
+        assert (rows.checkpoints, rows.entries) == (port.checkpoints(number, 0, -1), port.entries(number, 0, -1))
+        assert (rows.effects, rows.attachments) == (port.effects(number), port.attachments(number, None, None))
+        assert rows.gates == [gate for _, gate in port.gates(number, None, -1)]
+        assert (rows.timers, rows.messages) == (port.timers(number), [message for _, message in port.outbox(10)])
+        assert [(item.key, item.taken) for item in rows.items] == [("k1", True), ("k2", False), ("k3", False)]
+        assert rows.items[1:] == port.inbox(number, 0, 10)
+        assert len(rows.checkpoints) == len(rows.entries) == len(rows.effects) == len(rows.attachments) == 1
+        assert port.run_rows("none") is None
+
+    def test_a_copy_and_an_import_have_gates_timers_inbox_and_outbox(self) -> None:
+        self.put_everything()
+        before = self.all_of()
+        self.store.copy("run", "copied")
+        self.store.import_run(self.store.export_run("run"), run_id="imported")
+        assert [gate.state for gate in before.gates] == ["answered", "closed", "open"]
+        assert [message.number for message in before.messages] == [1, 3]
+        for name in ("copied", "imported"):
+            assert self.plain(name) == self.plain("run")
+            for item in (NewItem("event", "old", "k1", "ana", b""), NewItem("event", "new", "k2", "ana", b"")):
+                assert self.done(run_id=name, deliver=(item,)).fresh is False
+            assert self.refused(run_id=name, deliver=(NewItem("answer", "answered", "k9", "bo", b""),)).why == (
+                why.ANSWERED
+            )
+            self.done(run_id=name, deliver=(NewItem("answer", "open", "k9", "bo", b""),))
+            assert self.row(name).status == "ready"
+            assert [item.number for item in self.all_of(name).items] == [1, 2, 3, 4]
+            self.done(run_id=name, sent=(1,))
+        assert self.all_of() == before
+        assert self.store.verify().problems == []
+
+    def test_timers_and_gates_of_a_copy_fire_beside_those_of_its_source(self) -> None:
+        self.put_everything()
+        self.store.copy("run", "copied")
+        self.clock.advance(60)
+        port = self.store.port
+        assert sorted(run.run_id for run, _ in port.due_timers(10)) == ["copied", "run"]
+        assert sorted(run.run_id for run, _ in port.expired_gates(10)) == ["copied", "run"]
+        self.done(run_id="copied", deliver=(NewItem("timer", "soon", "t", "", b""),))
+        assert (self.row("copied").status, self.row().status) == ("ready", "waiting")
+        assert [timer.timer for timer in port.timers(self.row("copied").run)] == ["late"]
+        assert [timer.timer for timer in port.timers(self.row().run)] == ["soon", "late"]
+        assert self.store.delete("copied") is not False
+        assert [run.run_id for run, _ in port.due_timers(10)] == ["run"]
