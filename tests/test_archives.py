@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from blake3 import blake3
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import holdfast
@@ -239,7 +239,7 @@ def _mutate(draw: st.DrawFn, part: Any) -> None:
         part[at] = draw(_ODD)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated(), st.sampled_from([None, "new"]))
 def test_a_mutated_archive_is_imported_whole_or_refused_with_a_typed_error(archived: Any, run_id: str | None) -> None:
     try:

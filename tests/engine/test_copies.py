@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import App, AsyncRun, RollbackFailed, RunExists, StorageFailed, Store
+from holdfast import App, AsyncRun, Conflict, RollbackFailed, RunExists, StorageFailed, Store
 from holdfast.store.port import RunRows
 from tests.engine.conftest import url_of
 from tests.engine.either import as_def
@@ -253,6 +254,54 @@ def _root(stage: Stage, run_id: str) -> str:
         if parent is None:
             return run_id
         run_id = parent["run"]
+
+
+def test_a_run_that_changes_while_its_children_are_read_is_read_again(stage: Stage) -> None:
+    WAITS["child"].reach(stage)
+    child, read, seen = f"{stage.run_id}/child:below#1", stage.onlooker.port.run_rows, []
+    outsider = App(stage.onlooker)
+
+    def run_rows(run_id: str) -> RunRows | None:
+        rows = read(run_id)
+        seen.append(run_id)
+        if run_id == child and len(seen) == 2:
+            outsider.send(stage.run_id, "meanwhile", key="once")
+        return rows
+
+    stage.wire.run_rows = run_rows  # type: ignore[attr-defined]
+    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
+    assert seen == [stage.run_id, child] * 2
+    assert [item.name for item in read(new).items] == ["meanwhile"]  # type: ignore[union-attr]
+
+
+def test_a_run_that_changes_all_the_time_is_not_copied_with_its_children(stage: Stage) -> None:
+    WAITS["child"].reach(stage)
+    read, outsider = stage.onlooker.port.run_rows, App(stage.onlooker)
+
+    def run_rows(run_id: str) -> RunRows | None:
+        rows = read(run_id)
+        outsider.send(stage.run_id, "meanwhile")
+        return rows
+
+    stage.wire.run_rows = run_rows  # type: ignore[attr-defined]
+    with pytest.raises(Conflict, match="pause it"):
+        stage.app.store.copy(stage.run_id, f"{stage.run_id}-new")
+    assert stage.onlooker.runs(prefix=f"{stage.run_id}-new") == []
+
+
+def test_copies_and_archives_can_be_awaited(stage: Stage) -> None:
+    WAITS["grandchild"].reach(stage)
+    names = [f"{stage.run_id}-{how}" for how in ("copied", "imported")]
+
+    async def make() -> None:
+        store = stage.app.store.aio
+        await store.copy(stage.run_id, names[0])
+        await store.import_run(await store.export_run(stage.run_id), run_id=names[1])
+
+    asyncio.run(make())
+    for name in names:
+        assert WAITS["grandchild"].go_on(stage, stage.app, name).result(10) == WAITS["grandchild"].result
+    assert stage.status() == "waiting"
 
 
 # --- effects ---------------------------------------------------------------------------------------------------------
