@@ -198,7 +198,7 @@ def _nested(levels: int) -> bytes:
     return data + blake3(data).digest()
 
 
-_ODD = st.sampled_from(
+_ODD: st.SearchStrategy[Any] = st.sampled_from(
     [None, -1, 0, 1, 2**31, 2**63, 2**64 - 1, True, "", "x", "\x00", "a\x7fb", "x" * 600, b"", b"\x00", b"\x00\xc1",
      b"\x01\xff", b"\xff" * 16, [], [[]], {}, "completed", "open", "run", "run/gather#1[0]/child:child#1"]
 )  # fmt: skip

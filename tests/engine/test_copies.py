@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import App, AsyncRun, Conflict, RollbackFailed, RunExists, StorageFailed, Store
+from holdfast.runtime.reaper import ring
 from holdfast.store.port import RunRows
 from tests.engine.conftest import url_of
 from tests.engine.either import as_def
@@ -459,3 +460,14 @@ def test_what_was_sent_and_not_delivered_arrives_once(stage: Stage) -> None:
     assert stage.app.resume(f"{stage.run_id}-target").result(10) == ["you", "no more"]
     for name in (stage.run_id, new):
         assert stage.app.answer(name, "x").result(10) == "x"
+
+
+def test_a_copy_that_sleeps_is_woken_like_its_source(alone: Stage) -> None:
+    WAITS["sleep"].reach(alone)
+    store = alone.app.store
+    store.copy(alone.run_id, f"{alone.run_id}-new")
+    store.import_run(store.export_run(alone.run_id), run_id=f"{alone.run_id}-imported")
+    alone.clock.advance(1000)
+    core = alone.app._core
+    assert core.blocking.run(ring(core)) == 3
+    assert {info.status for info in store.runs()} == {"ready"}

@@ -128,3 +128,48 @@ def test_a_stage_that_fails_otherwise_is_compensated_as_well(stage: GraphStage, 
     with pytest.raises(RunFailed):
         handle.result()
     assert [e.state for e in stage.onlooker.effects(stage.run_id)] == ["undone"]
+
+
+def test_a_copy_of_a_half_done_compensation_undoes_nothing_of_its_source(stage: GraphStage) -> None:
+    world = World(stage)
+    stage.graph([world.book("room"), world.book("car"), world.fail(on_failure="compensate"), END])
+    base, undone = stage.run_id, []
+    for commits in range(8, 20):
+        stage.run_id = f"{base}-{commits}"
+        stage.wire.cut_after(commits, late=False)
+        with contextlib.suppress(StorageFailed):
+            stage.go()
+        stage.restart()
+        undone = [entry for entry in stage.onlooker.journal(stage.run_id) if entry.kind == "undone"]
+        if undone:
+            break
+    assert len(undone) == 1
+    stage.calls.clear()
+    before = stage.onlooker.port.run_rows(stage.run_id)
+    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
+    with contextlib.suppress(RunFailed):
+        stage.app.resume(new)
+    assert stage.app.handle(new).status() == "failed"
+    assert stage.calls == []
+    found = stage.onlooker.load(new)
+    assert found is not None
+    told = found.state["compensation"]
+    assert (len(told["undone"]), len(told["left"]), told["failed"]) == (1, 1, [])
+    assert stage.onlooker.port.run_rows(stage.run_id) == before
+    with contextlib.suppress(RunFailed):
+        stage.app.resume(stage.run_id)
+    assert len(stage.calls) == 1
+
+
+def test_a_copy_has_a_sub_workflow_of_its_own(stage: GraphStage) -> None:
+    inner = {"id": "inner", "stages": [ASK, {**END, "result": "{{ go.ok }}"}]}
+    sub = {"id": "sub", "type": "sub_workflow", "graph": inner, "output_key": "x"}
+    stage.graph([sub, {**END, "result": "{{ x }}"}])
+    stage.go()
+    before = {info.run_id: stage.onlooker.port.run_rows(info.run_id) for info in stage.onlooker.runs(limit=2)}
+    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
+    stage.app.resume(new)
+    (gate,) = [gate for gate in stage.app.gates() if gate.run_id.startswith(new)]
+    stage.app.answer(gate.run_id, {"ok": True})
+    assert stage.app.handle(new).result(10) is True
+    assert {name: stage.onlooker.port.run_rows(name) for name in before} == before
