@@ -164,7 +164,7 @@ def recreated(place: Place, parts: RunRows, run_id: str, new: NewRun, resting: s
             )
             for row in parts.checkpoints
         ),
-        effects=tuple(recorded(row, numbers, end) for row in parts.effects if row.state != "undone"),
+        effects=tuple(recorded(row, numbers, end) for row in parts.effects),
         attachments=tuple(
             NewAttachment(row.checkpoint_id, row.key, row.root, row.lane, created_us=row.created_us)
             for row in sorted(parts.attachments, key=lambda row: row.number)
@@ -201,7 +201,7 @@ def _forked(core: Core, run_id: str, select: Select, wanted: str) -> RunRows:
             continue
         attachments = [a for each in rows for a in core.port.attachments(run.run, each.lane, each.checkpoint_id)]
         effects, beside = _beside(core, run, attachments)
-        before = [effect for effect in effects if effect.after_checkpoint < row.number]
+        before = [effect for effect in effects if effect.after_checkpoint < row.number and effect.state != "undone"]
         goes_on = msgspec.structs.replace(run, status=READY)  # whatever became of the source
         return RunRows(goes_on, rows, entries, before, beside)
 

@@ -31,7 +31,7 @@ def mark_effects(draft: Draft, effects: tuple[NewEffect, ...]) -> Refused | None
         return Refused(why.LIMIT, draft.run, f"a run has at most {NUMBER_MAX} effects")
     for new in effects:
         old = draft.sound(draft.look.effect(draft.run.run, new.key)) if draft.look else None
-        if new.state not in MAY_BECOME[old.state if old else None]:
+        if draft.commit.restore is None and new.state not in MAY_BECOME[old.state if old else None]:
             return Refused(why.EFFECT_DONE, draft.run, new.key, old)
         rows.append(draft.seal(_outcome(draft, new, old) if old else _first(draft, new)))
     draft.effects = rows

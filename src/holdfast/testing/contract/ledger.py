@@ -85,6 +85,19 @@ class LedgerContract(PortContractBase):
         assert (self.line("doubt", "copied").call, self.line("doubt").call) == (b"\x00\x02", b"")
         assert self.store.verify().problems == []
 
+    def test_what_was_undone_is_so_in_copies_and_archives(self) -> None:
+        self.mark(NewEffect("pay", "done", body=b"\x00\x05", call=b"\x00\x01"))
+        self.mark(NewEffect("pay", "undone"))
+        self.store.save("run", 1)
+        self.store.fork("run", "forked")
+        self.store.copy("run", "copied")
+        self.store.import_run(self.store.export_run("run"), run_id="imported")
+        for name in ("copied", "imported"):
+            assert (self.line("pay", name).state, self.line("pay", name).call) == ("undone", b"\x00\x01")
+            self.mark(NewEffect("pay", "intent"), run_id=name)
+        assert self.store.effects("forked") == []
+        assert self.store.verify().problems == []
+
     def test_an_archive_with_a_call_that_nobody_can_read_is_refused(self) -> None:
         self.mark(NewEffect("pay", "done", call=b"\x00"))
         archive = self.store.export_run("run")

@@ -4,52 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import App, AsyncRun, Conflict, RollbackFailed, RunExists, StorageFailed, Store
+from holdfast import App, AsyncRun, Conflict, RunExists, StorageFailed
 from holdfast.runtime.reaper import ring
 from holdfast.store.port import RunRows
-from tests.engine.conftest import url_of
-from tests.engine.either import as_def
+from tests.copies.conftest import COUNT, same_app, tree_of, url_in
+from tests.copies.waits import WAITS
 from tests.engine.stage import Stage
-from tests.engine.waits import WAITS
 from tests.postgres import places
-
-_count = itertools.count(1)
-_KINDS = [("sqlite", "def"), ("sqlite", "async"), ("postgres", "async"), ("dir", "def")]
-
-
-@pytest.fixture(params=_KINDS, ids=["-".join(kind) for kind in _KINDS])
-def stage(request: pytest.FixtureRequest, folder: Path) -> Iterator[Stage]:
-    """Like the stage of other tests, also on a directory."""
-    store, kind = request.param
-    url = f"dir:{folder / 'copies'}" if store == "dir" else url_of(store, folder)
-    stage = Stage(url, kind, f"copied-{next(_count)}")
-    yield stage
-    stage.close()
-
-
-def tree_of(stage: Stage, run_id: str) -> dict[str, RunRows | None]:
-    """The run and all below it, with every row."""
-    store = stage.onlooker
-    names = [run_id, *[info.run_id for info in store.runs(prefix=f"{run_id}/")]]
-    return {name: store.port.run_rows(name) for name in names}
-
-
-def same_app(stage: Stage, store: Store) -> App:
-    """An app on another store that knows the same workflows."""
-    flows = {name: flow if stage.is_async else as_def(flow) for name, (flow, _) in stage._flows.items()}
-    app = App(store)
-    for name, flow in flows.items():
-        app.workflow(name=name, **stage._flows[name][1])(flow)
-    for undo in stage._undos:
-        app.undo(undo)
-    return app
 
 
 def copy(stage: Stage, how: str) -> str:
@@ -85,8 +52,7 @@ def test_a_run_moves_to_another_store_and_goes_on_there(folder: Path, tmp_path: 
     wait = WAITS[name]
     sources = itertools.cycle(("sqlite", "dir", "postgres"))
     kind = next(itertools.islice(sources, list(WAITS).index(name), None))
-    url = f"dir:{folder / 'copies'}" if kind == "dir" else url_of(kind, folder)
-    source = Stage(url, "async", f"moved-{next(_count)}")
+    source = Stage(url_in(kind, folder), "async", f"moved-{next(COUNT)}")
     urls = {"memory": "memory:", "sqlite": f"sqlite:{tmp_path / 'to.db'}", "dir": f"dir:{tmp_path / 'to'}"}
     try:
         wait.reach(source)
@@ -177,20 +143,32 @@ def test_a_child_that_was_recorded_and_never_made_is_made_anew_for_the_copy(stag
 
 
 def test_a_detached_child_is_not_started_again(stage: Stage) -> None:
+    """Neither once the journal says that it was started, nor before."""
+    early = f"{stage.run_id}-early"
+
+    def copy_now() -> None:
+        if stage.onlooker.port.run(early) is None:
+            stage.onlooker.copy(stage.run_id, early)
+
     @stage.flow
     async def below(run: AsyncRun) -> str:
         return await run.ask("?", str)  # type: ignore[no-any-return]
 
     @stage.flow
     async def above(run: AsyncRun) -> Any:
-        return [await run.child("below", detached=True), await run.ask("?", str)]
+        child = await run.child("below", detached=True)
+        await run.step(copy_now)
+        return [child, await run.ask("?", str)]
 
     stage.start(above)
+    late = stage.app.store.copy(stage.run_id, f"{stage.run_id}-late").run_id
     before = tree_of(stage, stage.run_id)
-    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
-    started = stage.journal("child_started", run_id=new)
-    assert [entry["child"] for entry in started] == [f"{stage.run_id}/child:below#1"]
-    assert [*tree_of(stage, new)] == [new]
+    for name in (early, late):
+        started = stage.journal("child_started", run_id=name)
+        assert [entry["child"] for entry in started] == [f"{stage.run_id}/child:below#1"]
+        stage.app.resume(name)
+        assert stage.app.answer(name, "x").result(10) == [f"{stage.run_id}/child:below#1", "x"]
+        assert [*tree_of(stage, name)] == [name]
     assert tree_of(stage, stage.run_id) == before
 
 
@@ -303,163 +281,6 @@ def test_copies_and_archives_can_be_awaited(stage: Stage) -> None:
     for name in names:
         assert WAITS["grandchild"].go_on(stage, stage.app, name).result(10) == WAITS["grandchild"].result
     assert stage.status() == "waiting"
-
-
-# --- effects ---------------------------------------------------------------------------------------------------------
-
-
-def dies_while_paying(stage: Stage, **options: Any) -> list[str]:
-    """A run whose process died inside its effect; the idempotency keys of its calls."""
-    tokens: list[str] = []
-
-    def take_back(_result: Any, *_args: Any, **_more: Any) -> None:
-        stage.calls.append("undone")
-
-    def pay(amount: int, idempotency_key: str) -> str:
-        tokens.append(idempotency_key)
-        if len(tokens) == 1:
-            stage.die()
-        return f"receipt {amount}"
-
-    stage.undo(take_back)
-
-    @stage.flow
-    async def order(run: AsyncRun) -> Any:
-        return [await run.effect(pay, 30, undo=take_back, **options), await run.ask("well?", str)]
-
-    stage.start_and_die(order)
-    stage.restart()
-    return tokens
-
-
-def test_a_copy_at_the_gate_of_an_effect_in_doubt_is_asked_too(stage: Stage) -> None:
-    tokens = dies_while_paying(stage)
-    stage.app.resume(stage.run_id)
-    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
-    before = tree_of(stage, stage.run_id)
-    (gate,) = stage.app.gates(new)
-    assert gate.purpose == "in_doubt"
-    stage.app.answer(new, {"outcome": "happened", "result": "known"})
-    assert stage.app.answer(new, "x").result(10) == ["known", "x"]
-    assert tree_of(stage, stage.run_id) == before
-    stage.app.answer(stage.run_id, {"outcome": "did not happen"})
-    assert stage.app.answer(stage.run_id, "y").result(10) == ["receipt 30", "y"]
-    assert len({*tokens}) == 1
-    stage.app.rollback(new, 1)
-    assert stage.calls == []  # it happened, but the copy did not do it
-    stage.app.rollback(stage.run_id, 1)
-    assert stage.calls == ["undone"]
-
-
-def test_an_effect_in_doubt_is_tried_again_under_the_key_it_had(stage: Stage) -> None:
-    tokens = dies_while_paying(stage, in_doubt="retry")
-    data = stage.app.store.export_run(stage.run_id)
-    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
-    stage.app.resume(new)
-    assert stage.app.answer(new, "x").result(10) == ["receipt 30", "x"]
-    with holdfast.open("memory:") as store, same_app(stage, store) as app:
-        store.import_run(data)
-        app.resume(stage.run_id)
-        assert app.answer(stage.run_id, "x").result(10) == ["receipt 30", "x"]
-    assert (len(tokens), len({*tokens})) == (3, 1)
-    stage.app.rollback(new, 1)
-    assert stage.calls == ["undone"]  # this time it was the copy's own
-
-
-def shopping(stage: Stage) -> list[int]:
-    """A run that did two things and waits; how often undoing is to fail."""
-    failing = [0]
-
-    def give_back(_result: Any, item: str) -> None:
-        if failing[0]:
-            failing[0] -= 1
-            raise ConnectionError("the shop is closed")
-        stage.calls.append(f"undone {item}")
-
-    def buy(item: str) -> str:
-        return f"receipt {item}"
-
-    stage.undo(give_back)
-
-    @stage.flow
-    async def shop(run: AsyncRun) -> Any:
-        bought = [await run.effect(buy, item, undo=give_back) for item in ("a", "b")]
-        return [bought, await run.ask("well?", str)]
-
-    stage.start(shop)
-    return failing
-
-
-def test_what_the_source_did_is_not_the_copys_to_undo(stage: Stage) -> None:
-    shopping(stage)
-    data = stage.app.store.export_run(stage.run_id)
-    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
-    stage.app.store.import_run(data, run_id=f"{stage.run_id}-imported")
-    for name in (new, f"{stage.run_id}-imported"):
-        assert stage.app.rollback(name, 1).status() == "waiting"
-    assert stage.calls == []
-    stage.app.store.delete(stage.run_id)
-    stage.app.store.import_run(data)  # it has only moved
-    stage.app.rollback(stage.run_id, 1)
-    assert stage.calls == ["undone b", "undone a"]
-
-
-def test_a_rollback_that_has_begun_goes_on_in_the_copy_without_undoing_anything(stage: Stage) -> None:
-    failing = shopping(stage)
-    failing[0] = 1
-    with pytest.raises(RollbackFailed):
-        stage.app.rollback(stage.run_id, 1)
-    assert stage.status() == "rolling_back"
-    before = tree_of(stage, stage.run_id)
-    data = stage.app.store.export_run(stage.run_id)
-    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
-    assert stage.app.resume(new).status() == "waiting"
-    assert stage.journal("rolled_back", run_id=new)[0]["to"] == 1
-    assert stage.app.answer(new, "x").result(10) == [["receipt a", "receipt b"], "x"]
-    assert stage.calls == []
-    assert tree_of(stage, stage.run_id) == before
-    stage.app.store.delete(stage.run_id)
-    stage.app.store.import_run(data)
-    assert stage.app.resume(stage.run_id).status() == "waiting"
-    assert stage.calls == ["undone b", "undone a"]
-
-
-def test_a_rollback_takes_back_children_of_the_copy_and_not_of_the_source(stage: Stage) -> None:
-    WAITS["child"].reach(stage)
-    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
-    before = tree_of(stage, stage.run_id)
-    stage.app.resume(new)
-    stage.app.rollback(new, 1)
-    stage.redeliver()
-    assert tree_of(stage, stage.run_id) == before
-    assert stage.status(f"{new}/child:below#1") in ("cancelled", "ready")
-
-
-# --- messages --------------------------------------------------------------------------------------------------------
-
-
-def test_what_was_sent_and_not_delivered_arrives_once(stage: Stage) -> None:
-    @stage.flow
-    async def target(run: AsyncRun) -> Any:
-        return [await run.wait_for("hello"), await run.wait_for("hello", timeout=500, default="no more")]
-
-    @stage.flow
-    async def sender(run: AsyncRun) -> Any:
-        await run.send(f"{stage.run_id}-target", "hello", "you")
-        return await run.ask("well?", str)
-
-    stage.start(target, run_id=f"{stage.run_id}-target")
-    stage.wire.before = lambda commit: stage.die() if commit.run_id.endswith("-target") else None
-    stage.start_and_die(sender)
-    stage.restart()
-    new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
-    assert len(stage.onlooker.port.run_rows(new).messages) == 1  # type: ignore[union-attr]
-    stage.redeliver()
-    stage.app.resume(f"{stage.run_id}-target")
-    stage.clock.advance(1000)
-    assert stage.app.resume(f"{stage.run_id}-target").result(10) == ["you", "no more"]
-    for name in (stage.run_id, new):
-        assert stage.app.answer(name, "x").result(10) == "x"
 
 
 def test_a_copy_that_sleeps_is_woken_like_its_source(alone: Stage) -> None:
