@@ -38,8 +38,17 @@ METADATA_BYTES_MAX: Final = 16 * KIB
 RUN_METADATA_BYTES_MAX: Final = 64 * KIB
 """Metadata of a run, merged from all that was given, encoded."""
 
-VALUE_BYTES_MAX: Final = 16 * MIB
+VALUE_BYTES_MAX: Final = 256 * MIB
 """One journal entry, effect result, inbox item or gate, encoded and uncompressed."""
+
+VALUE_READ_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
+"""What a reader expands of one value; also the guard against crafted compression."""
+
+ARCHIVE_BYTES_MAX: Final = 2048 * MIB
+"""One exported run, uncompressed. Checkpoints share their unchanged state."""
+
+COMMIT_BATCH_BYTES: Final = 64 * MIB
+"""Commits that wait together are committed together up to this size; a larger one is committed alone."""
 
 SHOWN_BYTES_MAX: Final = 64 * KIB
 """What an imported gate shows beside its question, as JSON; a larger state is left out there."""

@@ -177,7 +177,9 @@ def _perform(this: EffectCall) -> Plan[Any]:
         except (Exception, SystemExit) as error:
             found = yield from _after_error(this, error, command.took_us)
         else:
-            return (yield from record_done(this, raw, command.took_us))
+            recording = record_done(this, raw, command.took_us)
+            del raw  # a large one is not held twice while it is committed
+            return (yield from recording)
         if found is not AGAIN:
             return found
         yield from exe.attend(this.scope, this.call, this.keyed)

@@ -133,6 +133,7 @@ def record_done(this: EffectCall, raw: Any, us: int, how: str = "") -> Plan[Any]
         result = this.exe.codec.settled(raw)
     except InvalidInput as unstorable:
         return (yield from record_outcome(this, error=unstorable, us=us, how=how, done=True))
+    del raw
     return (yield from record_outcome(this, result=result, us=us, how=how))
 
 

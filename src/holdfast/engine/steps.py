@@ -93,6 +93,7 @@ def _live(
         else:
             try:
                 result = exe.codec.settled(raw)
+                del raw  # a large one is not held twice while it is committed
                 break
             except InvalidInput as unstorable:
                 error, final = unstorable, True

@@ -74,6 +74,7 @@ class AwaitingDriver:
                     step = plan.throw(error)
                 else:
                     step = plan.send(result)
+                    result = None  # as in Carrier.carry
         except StopIteration as done:
             value: R = done.value
             return value

@@ -58,6 +58,7 @@ class BlockingDriver:
                     step = plan.throw(error)
                 else:
                     step = plan.send(result)
+                    result = None  # as in Carrier.carry
         except StopIteration as done:
             value: R = done.value
             return value

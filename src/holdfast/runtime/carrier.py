@@ -114,6 +114,7 @@ class Carrier:
                     command = plan.throw(error)
                 else:
                     command = plan.send(result)
+                    result = None  # a large result is not held here while it is committed
         except StopIteration as done:
             value: R = done.value
             return value

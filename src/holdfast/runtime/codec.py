@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from blake3 import blake3
 
-from holdfast.errors import LimitExceeded, Unstorable
+from holdfast.errors import Unstorable
 from holdfast.limits import KIB, VALUE_BYTES_MAX
 from holdfast.state.values import likeness, pack, pack_sorted, unpack
+from holdfast.verbs.values import value_too_large
 
 _NOTHING: Final = blake3(pack_sorted([[], {}])).hexdigest(8)
 _SMALL: Final = 2**62
@@ -36,8 +37,8 @@ class ValueCodec:
             pack(value)  # says what is wrong, and where
             raise Unstorable("the value cannot be stored: it is nested too deep", "state") from None
         if len(packed) > _VALUE_BYTES_MAX:
-            raise LimitExceeded(f"a value has {len(packed)} bytes when encoded, at most {_VALUE_BYTES_MAX} are allowed")
-        return unpack(packed, "a result")[0][0][0]
+            raise value_too_large("a value", len(packed), _VALUE_BYTES_MAX)
+        return value if type(value) in (str, bytes) else unpack(packed, "a result")[0][0][0]
 
     def effect_token(self, incarnation: bytes, key: str, epoch: int) -> str:
         return blake3(incarnation + pack([key, epoch])).hexdigest(16)

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from holdfast.errors import DamagedData, InvalidInput, UnsupportedFormat
 from holdfast.ids import check_id
-from holdfast.limits import STATE_READ_BYTES_MAX
+from holdfast.limits import ARCHIVE_BYTES_MAX
 from holdfast.model.commit import NewRun
 from holdfast.model.rows import (
     AttachmentRow,
@@ -47,7 +47,6 @@ _START: Final = b"holdfast run 2\n"
 _STARTS: Final = (b"holdfast run 1\n", _START)
 _ANY: Final = b"holdfast run "
 _HASH: Final = 32
-_SIZE_MAX: Final = 16 * STATE_READ_BYTES_MAX
 
 
 class Archive(msgspec.Struct, frozen=True, array_like=True):
@@ -143,7 +142,7 @@ def _decoded(data: object) -> Archive:
         raise DamagedData("the archive", "it does not start like one")
     if blake3(data[:-_HASH]).digest() != data[-_HASH:]:
         raise DamagedData("the archive", "it is cut off or altered")
-    content = body.plain(data[len(_START) : -_HASH], _SIZE_MAX, "the archive")
+    content = body.plain(data[len(_START) : -_HASH], ARCHIVE_BYTES_MAX, "the archive")
     try:
         return msgspec.msgpack.decode(content, type=Archive)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import InvalidInput, LimitExceeded, Unstorable
-from holdfast.limits import ID_BYTES_MAX, METADATA_BYTES_MAX, VALUE_BYTES_MAX
+from holdfast.limits import ID_BYTES_MAX, METADATA_BYTES_MAX, VALUE_BYTES_MAX, VALUE_READ_BYTES_MAX
 from holdfast.state import body as bodies
 from holdfast.state.values import pack, pack_sorted, unpack
 from holdfast.store.tags import read_metadata, tag
@@ -61,13 +61,21 @@ def value_body(core: Core, value: object, what: str) -> bytes:
     """A value that is kept whole, as a stored body."""
     plain = pack(value)
     if len(plain) > VALUE_BYTES_MAX:
-        raise LimitExceeded(f"{what} has {len(plain)} bytes when encoded, at most {VALUE_BYTES_MAX} are allowed")
+        raise value_too_large(what, len(plain), VALUE_BYTES_MAX)
     return core.body(plain)
+
+
+def value_too_large(what: str, size: int, size_max: int) -> LimitExceeded:
+    """The error for a value above its limit: what it is, how large, and what to do instead."""
+    return LimitExceeded(
+        f"{what} has {size} bytes when encoded, at most {size_max} are allowed: keep the data outside (a file, an "
+        "object store) and record where it is, or split it into several steps or entries"
+    )
 
 
 def body_value(body: bytes, place: str) -> Any:
     """The value of a stored body."""
-    return unpack(bodies.plain(body, 2 * VALUE_BYTES_MAX, place), place) if body else None
+    return unpack(bodies.plain(body, VALUE_READ_BYTES_MAX, place), place) if body else None
 
 
 def converted(value: Any, as_type: Any, place: str) -> Any:

@@ -76,7 +76,7 @@ def write_change(change: Change, before: RunRow | None, renderer: Renderer | Non
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION} if before is None else {}
     content["at"] = date_of(change.run.updated_us)
     content["run"] = {
-        name: msgspec.to_builtins(getattr(change.run, name))
+        name: getattr(change.run, name)
         for name in RunRow.__struct_fields__
         if before is None or getattr(before, name) != getattr(change.run, name)
     }
@@ -102,7 +102,7 @@ def date_of(time_us: int) -> str:
 
 
 def _write_row(row: Row, renderer: Renderer | None) -> dict[str, Any]:
-    written: dict[str, Any] = {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+    written: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
     if renderer is not None:
         if isinstance(row, (CheckpointRow, AttachmentRow)):
             _show(written, renderer.root(row.root))

@@ -27,11 +27,11 @@ class Disk:
         self.families = os.path.join(root, FAMILIES)
         self._unfinished = os.path.join(root, UNFINISHED)
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes | bytearray) -> None:
         """A whole file under this name, in place of what has it. If it fails, nothing has changed."""
         put_whole(self.files, os.path.join(self._unfinished, "new"), path, data)
 
-    def append(self, path: str, size: int, data: bytes) -> None:
+    def append(self, path: str, size: int, data: bytes | bytearray) -> None:
         """Add to a file of `size` bytes. An OSError means that nothing was added, Unclear that it is not known."""
         files = self.files
         handle = files.open_for_append(path)

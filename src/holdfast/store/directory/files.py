@@ -58,7 +58,7 @@ class Files(Protocol):
         """Open the lock file, and create it if it is not there."""
         ...
 
-    def write(self, handle: int, data: bytes) -> None:
+    def write(self, handle: int, data: bytes | bytearray) -> None:
         """Write all of it."""
         ...
 
@@ -147,7 +147,7 @@ class SystemFiles:
     def open_lock(self, path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
-    def write(self, handle: int, data: bytes) -> None:
+    def write(self, handle: int, data: bytes | bytearray) -> None:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(handle, rest) :]
@@ -220,7 +220,7 @@ def translating(doing: str) -> Iterator[None]:
         raise translated(error, doing) from error
 
 
-def put_whole(files: Files, beside: str, path: str, data: bytes, *, sync: bool = True) -> None:
+def put_whole(files: Files, beside: str, path: str, data: bytes | bytearray, *, sync: bool = True) -> None:
     """A whole file under this name, in place of what has it, by way of one `beside`. If it fails, nothing has changed.
 
     The directory is not synced.

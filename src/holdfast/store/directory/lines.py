@@ -11,8 +11,10 @@ not whole with a whole one anywhere behind it is damage.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from blake3 import blake3
 
 from holdfast.errors import DamagedData
@@ -20,6 +22,7 @@ from holdfast.errors import DamagedData
 _START: Final = b'{"sum":"'
 _SUM: Final = 32
 _REST: Final = len(_START) + _SUM + 2
+_encode_into = msgspec.json.Encoder().encode_into
 
 
 class Lines(NamedTuple):
@@ -32,36 +35,45 @@ class Lines(NamedTuple):
     """Why only the lines before it can be read."""
 
 
-def write_line(number: int, content: dict[str, Any]) -> bytes:
-    """The line with this number."""
-    text = json.dumps({"n": number, **content}, ensure_ascii=False, separators=(",", ":"))
-    rest = text[1:].encode()
-    return b'%b%b",%b\n' % (_START, _sum(rest), rest)
+def write_line(number: int, content: dict[str, Any]) -> bytearray:
+    """The line with this number. It is made in one piece, since a line may hold a very large value."""
+    line = bytearray(_REST)
+    _encode_into({"n": number, **content}, line, _REST - 1)  # its brace is overwritten: REST has none
+    line[:_REST] = b'%b%b",' % (_START, _sum(memoryview(line)[_REST:]))
+    line += b"\n"
+    return line
 
 
-def _sum(rest: bytes) -> bytes:
+def _sum(rest: bytes | memoryview) -> bytes:
     return blake3(rest).hexdigest(16).encode()
 
 
-def sum_holds(line: bytes) -> bool:
+def sum_holds(line: bytes | memoryview) -> bool:
     """Whether the line, without its end, is what was written."""
-    return line.startswith(_START) and line[len(_START) :][:_SUM] == _sum(line[_REST:])
+    head = bytes(line[: len(_START) + _SUM])
+    return head.startswith(_START) and head[len(_START) :] == _sum(memoryview(line)[_REST:])
 
 
-def read_lines(data: bytes, place: str, number: int = 1) -> Lines:
-    """The lines of a file, or of its end that begins with line `number`."""
+def _pieces(data: bytes, start: int) -> Iterator[memoryview]:
+    """What may be lines from `start` on, each without its end. What has no line's end is not one."""
+    view = memoryview(data)
+    while (end := data.find(b"\n", start)) >= 0:
+        yield view[start:end]
+        start = end + 1
+
+
+def read_lines(data: bytes, place: str, number: int = 1, start: int = 0) -> Lines:
+    """The lines of a file, or those from the byte `start` on, where line `number` begins. Copies nothing of it."""
     objects: list[dict[str, Any]] = []
-    pieces = data.split(b"\n")
-    pieces.pop()  # what has no line's end is no line
     size = 0
-    for at, piece in enumerate(pieces):
+    for at, piece in enumerate(_pieces(data, start)):
         line_place = f"{place} line {number + at}"
         if not sum_holds(piece):
-            if any(sum_holds(later) for later in pieces[at + 1 :]):
+            if any(map(sum_holds, _pieces(data, start + size + len(piece) + 1))):
                 return Lines(objects, size, DamagedData(line_place, "it is not what was written"))
             return Lines(objects, size, None)
         try:
-            content = json.loads(piece.decode())
+            content = json.loads(str(piece, "utf-8"))
         except ValueError as error:
             return Lines(objects, size, DamagedData(line_place, f"it is no JSON ({error})"))
         if content.get("n") != number + at:

@@ -84,11 +84,12 @@ class RunFile:
         return f"{self.place} line {self._lines + 1}: {torn} bytes of an unfinished write were cut off"
 
     def _read(self, data: bytes) -> None:
-        is_same = blake3(data[: self._size]).digest() == self._hash.digest()
+        view = memoryview(data)
+        is_same = blake3(view[: self._size]).digest() == self._hash.digest()
         if self.folded is None or self.damage is not None or not is_same:
             self.folded, self.damage, self._size, self._lines, self._hash = None, None, 0, 0, blake3()
         start = self._size
-        found = read_lines(data[start:], self.place, self._lines + 1)
+        found = read_lines(data, self.place, self._lines + 1, start)
         self.damage = found.damage
         try:
             for content in found.objects:
@@ -98,7 +99,7 @@ class RunFile:
         if self.folded is None and self.damage is None:
             self.damage = DamagedData(f"{self.place} line 1", "it has no whole line")
         self._size += found.size
-        self._hash.update(data[start : self._size])
+        self._hash.update(view[start : self._size])
 
     def _fold(self, content: dict[str, object]) -> None:
         place = f"{self.place} line {self._lines + 1}"
