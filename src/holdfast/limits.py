@@ -48,7 +48,7 @@ ARCHIVE_BYTES_MAX: Final = 2048 * MIB
 """One exported run, uncompressed. Checkpoints share their unchanged state."""
 
 COMMIT_BATCH_BYTES: Final = 64 * MIB
-"""Commits that wait together are committed together up to this size; a larger one is committed alone."""
+"""Commits that wait together are committed together; once they have this size, the others wait for the next batch."""
 
 SHOWN_BYTES_MAX: Final = 64 * KIB
 """What an imported gate shows beside its question, as JSON; a larger state is left out there."""

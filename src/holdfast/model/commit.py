@@ -223,6 +223,15 @@ class Commit(Part, frozen=True):
     """Only with `create.required`."""
 
 
+def commit_bytes(commit: Commit) -> int:
+    """How many bytes of values and states a commit carries."""
+    size = sum([len(entry.body) for entry in commit.entries]) + sum([len(chunk.body) for chunk in commit.chunks])
+    size += sum([len(c.root) for c in commit.checkpoints]) + sum([len(a.root) for a in commit.attachments])
+    size += sum([len(effect.body) + len(effect.call) for effect in commit.effects])
+    size += sum([len(gate.body) for gate in commit.gates]) + sum([len(item.body) for item in commit.deliver])
+    return size + sum([len(message.body) for message in commit.send])
+
+
 class Committed(Part, frozen=True):
     """The commit was applied and is durable."""
 

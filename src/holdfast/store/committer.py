@@ -20,7 +20,8 @@ from typing import Final
 
 from holdfast.errors import StorageBusy, StorageFailed
 from holdfast.forking import watch
-from holdfast.model.commit import Commit, Outcome
+from holdfast.limits import COMMIT_BATCH_BYTES
+from holdfast.model.commit import Commit, Outcome, commit_bytes
 
 BATCH_MAX: Final = 256
 _LOOK_AGAIN_S: Final = 0.5
@@ -155,11 +156,12 @@ class Committer:
     def _carry_out(self) -> None:
         """One batch of what waits."""
         batch: list[_Blocked | _Awaited] = []
+        size = 0
         try:
             for queue in (self._blocked, self._awaited):
-                while queue and len(batch) < BATCH_MAX:
+                while queue and len(batch) < BATCH_MAX and size < COMMIT_BATCH_BYTES:
                     batch.append(queue[0])
-                    queue.popleft()
+                    size += commit_bytes(queue.popleft().commit)
             self._finish(batch, self._results([ticket.commit for ticket in batch]))
         except BaseException as error:  # the leader is being stopped, and nobody may wait for ever
             unknown = StorageFailed(

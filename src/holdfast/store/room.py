@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.errors import StorageFailed, StorageFull
-from holdfast.model.commit import Commit
+from holdfast.model.commit import Commit, commit_bytes
 
 _COMMIT_BYTES: Final = 8192
 """About what a small commit takes on disk, for the guess when to look again."""
@@ -26,25 +26,21 @@ class Room:
 
         `reusable_bytes` tells what the store can use again before it asks the disk for more.
         """
-        self._unchecked_bytes += sum(map(_size, commits))
+        added = sum(map(commit_bytes, commits))
+        self._unchecked_bytes += added + _COMMIT_BYTES * len(commits)
         if self._unchecked_bytes <= self._reserve_bytes // 16:
             return
         free = free_bytes(self._path)
-        if free >= self._reserve_bytes or free + reusable_bytes() >= self._reserve_bytes:
+        large = added if added > self._reserve_bytes // 16 else 0
+        needed = self._reserve_bytes + large
+        if free >= needed or free + reusable_bytes() >= needed:
             self._unchecked_bytes = 0
-        elif any(c.checkpoints or c.entries or c.attachments or c.effects or c.create for c in commits):
+        elif large or any(c.checkpoints or c.entries or c.attachments or c.effects or c.create for c in commits):
+            adding = f"{large} bytes are to be added, " if large else ""
             raise StorageFull(
-                f"{self._path}: {free} bytes are free and {self._reserve_bytes} are kept in reserve for prune; "
+                f"{self._path}: {adding}{free} bytes are free and {self._reserve_bytes} are kept in reserve for prune; "
                 "free some space, prune, or open the store with a smaller reserve_bytes"
             )
-
-
-def _size(commit: Commit) -> int:
-    """About what a commit takes on disk."""
-    bodies = [part.body for parts in (commit.chunks, commit.entries, commit.effects) for part in parts]
-    bodies += [effect.call for effect in commit.effects]
-    roots = [part.root for parts in (commit.checkpoints, commit.attachments) for part in parts]
-    return _COMMIT_BYTES + sum(map(len, bodies)) + sum(map(len, roots))
 
 
 def free_bytes(path: str) -> int:

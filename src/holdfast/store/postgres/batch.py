@@ -8,10 +8,11 @@ each other in a circle.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.model.commit import Commit
+from holdfast.limits import MIB
+from holdfast.model.commit import Commit, commit_bytes
 from holdfast.model.rows import RunRow
 from holdfast.store.decide import Decision
 from holdfast.store.postgres.arrays import Column, Texts, columns_of
@@ -70,6 +71,24 @@ def checkpoint_columns(run: int, c: Any) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+_STATEMENT_BYTES: Final = 64 * MIB
+"""What one statement carries, unless a single row is larger: PostgreSQL takes no message of a gigabyte or more."""
+
+
+def _parts(shape: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """The rows, cut where one statement would carry too much."""
+    bytea = [at for at, kind in enumerate(shape) if kind == "b"]
+    start = size = 0
+    for end, row in enumerate(rows):
+        added = sum([len(row[at]) for at in bytea])
+        if size and size + added > _STATEMENT_BYTES:
+            yield rows[start:end]
+            start, size = end, 0
+        size += added
+    if rows:
+        yield rows[start:]
+
+
 class Batch:
     """Rows that are still to be written. A run is in it at most once."""
 
@@ -79,6 +98,7 @@ class Batch:
         self._heard: list[str] = []
         """Runs that whoever listens is to be told of."""
         self.runs: set[str] = set()
+        self.bytes = 0
 
     def update_run(self, row: RunRow) -> None:
         """Write a run's row, which was read in this transaction."""
@@ -88,6 +108,7 @@ class Batch:
         """Put in all rows of a decision."""
         run, rows = made.run.run, self._rows
         self.runs.add(commit.run_id)
+        self.bytes += commit_bytes(commit)
         rows["insert_runs" if made.created else "update_runs"].append(run_columns(made.run))
         for chunk in commit.chunks:
             self._chunks.setdefault((made.run.family, chunk.hash), chunk.body)
@@ -138,7 +159,7 @@ class Batch:
             rows = self._rows.get(name)
             if rows and name in _KEYS:
                 rows = list({row[_KEYS[name]]: row for row in rows}.values())
-            if rows:
-                yield name, columns_of(shape, rows)
+            for part in _parts(shape, rows or ()):
+                yield name, columns_of(shape, part)
         if self._heard:
             yield "notify", (channel, Texts(self._heard))

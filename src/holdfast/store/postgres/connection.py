@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import psycopg
+from psycopg import generators
 from psycopg.errors import QueryCanceled
 from psycopg.pq import TransactionStatus
 
@@ -28,6 +29,8 @@ from holdfast.store.postgres.settings import Settings
 
 _CANCEL_S: Final = 1.0
 _PAUSE_S: Final = 0.05
+_BYTES_PER_S: Final = 1024 * 1024
+"""So much even a slow, busy server stores in a second."""
 _EVENTS: Final = {1: select.POLLIN, 2: select.POLLOUT, 3: select.POLLIN | select.POLLOUT}
 _PREPARE_THRESHOLD: Final = 3
 _CHECK: Final = (
@@ -64,6 +67,16 @@ class Link(psycopg.Connection[tuple[Any, ...]]):
         except (KeyboardInterrupt, SystemExit):
             self.pgconn.finish()
             raise
+
+    @contextlib.contextmanager
+    def patient(self, sent_bytes: int) -> Iterator[None]:
+        """While it lasts, the server may be silent for as long as a slow one takes to store so much."""
+        silence_s = self.silence_s
+        self.silence_s += sent_bytes / _BYTES_PER_S
+        try:
+            yield
+        finally:
+            self.silence_s = silence_s
 
     @contextlib.contextmanager
     def in_one_go(self) -> Iterator[None]:
@@ -105,6 +118,8 @@ def _ended_at_sync(pipeline: Any) -> Any:
         pipeline._enqueue_sync()
         yield from pipeline._communicate_gen()
     finally:
+        # What the socket did not take at once is still to be sent; the server answers only when it has all of it.
+        yield from generators.send(pipeline.pgconn)
         yield from pipeline._fetch_gen(flush=False)
 
 

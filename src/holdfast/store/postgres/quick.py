@@ -14,7 +14,8 @@ from typing import Any, Final
 import psycopg
 from psycopg.errors import DivisionByZero, UniqueViolation
 
-from holdfast.model.commit import Commit, Committed, Refused
+from holdfast.limits import MIB
+from holdfast.model.commit import Commit, Committed, Refused, commit_bytes
 from holdfast.model.rows import RunRow
 from holdfast.store.decide import Decision, decide
 from holdfast.store.postgres.arrays import columns_of
@@ -27,6 +28,8 @@ Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 _MOVED: Final = "ibiiiitibi"
 _HOPEFUL: Final = Hopeful()
+_QUICK_BYTES_MAX: Final = 1 * MIB
+"""A larger commit goes the long way, which cuts large statements and gives the server time for them."""
 
 
 class Chain:
@@ -50,6 +53,8 @@ def quickly_decided(row: RunRow, commit: Commit, now_us: int) -> Decision | None
 
     It leaves a checkpoint or an entry behind, by which it can be recognised if the connection is lost.
     """
+    if commit_bytes(commit) > _QUICK_BYTES_MAX:
+        return None
     if commit.timers or commit.sent or commit.drop_timers or commit.send or commit.take_items or commit.metadata:
         return None
     try:

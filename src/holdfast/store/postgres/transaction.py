@@ -228,28 +228,28 @@ class Transaction:
 
     def _flush(self) -> None:
         """Write what is gathered, and do not commit yet."""
-        with self._link.in_one_go():
+        with self._link.patient(self._batch.bytes), self._link.in_one_go():
             chunks = self._send()
         self._note(chunks)
         self._batch = Batch()
         self._look.known = {}
 
-    def _send(self) -> _Cursor | None:
-        """Send the statements; the one that tells which chunks are new."""
-        chunks = None
+    def _send(self) -> list[_Cursor]:
+        """Send the statements; those that tell which chunks are new."""
+        chunks = []
         for name, bindings in self._batch.statements(self._names.channel):
             sent = self._link.execute(self._sql[name], bindings, binary=True)
-            chunks = sent if name == "insert_chunks" else chunks
+            chunks += [sent] if name == "insert_chunks" else []
         return chunks
 
-    def _note(self, chunks: _Cursor | None) -> None:
-        if chunks is not None:
-            self._stored.update(chunks.fetchall())
+    def _note(self, chunks: list[_Cursor]) -> None:
+        for sent in chunks:
+            self._stored.update(sent.fetchall())
 
     def commit(self, result: Callable[[], Result]) -> Result:
         """Write everything and commit; then, but not before, there is a result."""
         try:
-            with self._link.in_one_go():
+            with self._link.patient(self._batch.bytes), self._link.in_one_go():
                 chunks = self._send()
                 if self._found:
                     self._link.execute(self._sql["barrier"])

@@ -25,6 +25,8 @@ from holdfast.store.sqlite.look import SqliteLook
 from holdfast.store.sqlite.rows import first
 
 _REMEMBERED_MAX = 4096
+_CACHED_BYTES_MAX = 1024 * 1024
+"""A cached statement keeps what was bound to it; one with a larger body is not cached."""
 
 
 class Unclear(Exception):
@@ -156,7 +158,7 @@ class Writer:
             )  # fmt: skip
             added += len(c.root)
         for e in made.entries:
-            execute(sql["insert_entry"], entry_columns(run, e))
+            execute(sql["insert_entry"], entry_columns(run, e), can_cache=len(e.body) <= _CACHED_BYTES_MAX)
         if made.created or made.new_tags:
             self._write_tags(made)
         return added + self._write_rest(made, commit)
@@ -183,6 +185,7 @@ class Writer:
                 sql["set_effect"],
                 (key_of(run, f.number), run, f.key, f.state, f.tool, f.target, f.reversible, f.after_checkpoint,
                  f.after_position, f.created_us, f.updated_us, f.commit_id, f.body, f.call, f.seal),
+                can_cache=len(f.body) + len(f.call) <= _CACHED_BYTES_MAX,
             )  # fmt: skip
         for a in made.attachments:
             execute(
@@ -194,11 +197,13 @@ class Writer:
             execute(
                 sql["set_gate"],
                 (run, g.gate, g.state, g.opened_us, g.expires_us, g.answered_us, g.answered_by, g.body, g.seal),
+                can_cache=len(g.body) <= _CACHED_BYTES_MAX,
             )
         for i in made.items:
             execute(
                 sql["insert_item"],
                 (key_of(run, i.number), run, i.kind, i.name, i.key, i.by, i.created_us, i.taken, i.body, i.seal),
+                can_cache=len(i.body) <= _CACHED_BYTES_MAX,
             )
         for i in made.taken:
             execute(sql["take_item"], (i.taken, i.body, i.seal, key_of(run, i.number)))
@@ -206,6 +211,7 @@ class Writer:
             execute(
                 sql["insert_message"],
                 (key_of(run, m.number), m.target, m.kind, m.name, m.key, m.created_us, m.body, m.seal),
+                can_cache=len(m.body) <= _CACHED_BYTES_MAX,
             )
         for name in made.drop_timers:
             execute(sql["drop_timer"], (run, name))
