@@ -78,6 +78,8 @@ def test_the_journal_goes_as_well_if_wanted_and_the_run_can_still_be_resumed(
         ("--all",), ("--keep-last", "1"), ("--all", "--keep-last", "0"), ("--all", "--delete"),
         ("--all", "--delete", "--older-than", "soon"), ("x", "--all", "--keep-last", "1"),
         ("--all", "--delete", "--older-than", "1d", "--keep-last", "1"),
+        ("--all", "--checkpoint", "c"), ("x", "y", "--checkpoint", "c"), ("x", "--lane", "a", "--keep-last", "1"),
+        ("x", "--checkpoint", "c", "--keep-last", "1"),
     ],
 )  # fmt: skip
 def test_what_is_not_said_clearly_is_wrong_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -115,6 +117,22 @@ def test_in_a_terminal_it_asks_and_shows_whole_ids_and_statuses(app: holdfast.Ap
         assert terminal.wait() == 0
     assert f"{name}  completed" in terminal.text
     assert len(list(app.store.history(name))) == 1
+
+
+def test_one_checkpoint_is_removed_if_nothing_needs_it(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    for turn in range(3):
+        app.store.save("run", {"turn": turn}, checkpoint_id=f"c{turn}", lane="side" if turn == 2 else "")
+    app.store.save("run", {"turn": 3}, checkpoint_id="c3", metadata={"holdfast": {"spans": [], "needs": ["c0"]}})
+    base = ("--store", url, "--json")
+    plan = run("prune", "run", "--checkpoint", "c1", "--dry-run", *base, cwd=tmp_path)
+    assert (plan.data["runs"][0]["checkpoints_removed"], plan.data["bytes_freed"] > 0) == (1, True)
+    done = run("prune", "run", "--checkpoint", "c1", "--yes", *base, cwd=tmp_path)
+    assert (done.code, done.data["bytes_freed"]) == (0, plan.data["bytes_freed"])
+    assert run("prune", "run", "--checkpoint", "c2", "--lane", "side", "--yes", *base, cwd=tmp_path).code == 0
+    refused = run("prune", "run", "--checkpoint", "c0", "--yes", *base, cwd=tmp_path)
+    assert refused.code == 1
+    assert "checkpoint 'c3' needs it" in refused.data["runs"][0]["problem"]
+    assert [info.checkpoint_id for info in app.store.history("run")] == ["c0", "c3"]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.06, 0.15, 0.4])

@@ -16,7 +16,7 @@ from holdfast.verbs import keeping
 from holdfast.verbs.values import moment
 
 if TYPE_CHECKING:
-    from holdfast.model.views import Keep, RunInfo
+    from holdfast.model.views import Keep, Pruned, RunInfo
     from holdfast.verbs.store import Store
 
 
@@ -61,14 +61,21 @@ def each(runs: Iterable[RunInfo], work: Work, tell: Callable[[], None]) -> list[
 def pruner(store: Store, keep: Keep, *, dry_run: bool) -> Work:
     """Prune a run."""
 
-    def work(info: RunInfo) -> Line:
-        done = store.prune(info.run_id, keep, dry_run=dry_run)
-        return Line(
-            run_id=info.run_id, status=info.status, checkpoints_removed=len(done.removed), checkpoints_kept=done.kept,
-            entries_removed=done.entries, bytes_freed=done.bytes_freed, deleted=False, problem=done.damage,
-        )  # fmt: skip
+    return lambda info: _line(info, store.prune(info.run_id, keep, dry_run=dry_run))
 
-    return work
+
+def checkpoint_remover(store: Store, checkpoint_id: str, lane: str, *, dry_run: bool) -> Work:
+    """Remove one checkpoint of a run."""
+    return lambda info: _line(
+        info, store.delete_checkpoint(info.run_id, checkpoint_id, lane=lane, dry_run=dry_run)
+    )  # fmt: skip
+
+
+def _line(info: RunInfo, done: Pruned) -> Line:
+    return Line(
+        run_id=info.run_id, status=info.status, checkpoints_removed=len(done.removed), checkpoints_kept=done.kept,
+        entries_removed=done.entries, bytes_freed=done.bytes_freed, deleted=False, problem=done.damage,
+    )  # fmt: skip
 
 
 def remover(store: Store, *, dry_run: bool) -> Work:

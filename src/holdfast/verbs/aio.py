@@ -192,6 +192,7 @@ class AsyncStore:
     diff = awaiting(reading.diff)
     prune = awaiting(keeping.prune)
     delete = awaiting(keeping.delete)
+    delete_checkpoint = awaiting(keeping.delete_checkpoint)
     fork = awaiting(moving.fork)
     copy = awaiting(moving.copy)
     export_run = awaiting(archive.export_run)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 
-from holdfast.errors import DamagedData, InvalidInput, RunNotFound
-from holdfast.ids import check_id
+from holdfast.errors import Conflict, DamagedData, InvalidInput, RunNotFound
+from holdfast.ids import check_id, check_lane
 from holdfast.model.commit import Commit, Refused
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Keep, Pruned
 from holdfast.state import rope
 from holdfast.state.decoder import checked
-from holdfast.store.port import Swept
+from holdfast.store.port import Select, Swept
 from holdfast.store.pruning import PRUNED, planned_pruning
 from holdfast.verbs.core import Core, Place
-from holdfast.verbs.needed import lasting_entries, needed, unneeded_entries, with_needed
+from holdfast.verbs.needed import lasting_entries, needed, unneeded_entries, why_needed, with_needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.reading import PAGE, known_run
 from holdfast.verbs.refusals import refusal
@@ -107,6 +107,72 @@ def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),
         chunks=freed.chunks, bytes_freed=freed.bytes, dry_run=True, entries=entries,
     )  # fmt: skip
+
+
+def delete_checkpoint(
+    place: Place, run_id: str, checkpoint_id: str, *, lane: str = "", dry_run: bool = False
+) -> Plan[Pruned]:
+    """Remove one checkpoint with its attachments, and free the state only it needed.
+
+    If it is the newest of its lane, the one before it becomes the newest. Nothing is removed if there is no such
+    checkpoint. `Conflict` if it is needed: by another checkpoint, or by the run to go on or to go back.
+
+    Example:
+        store.delete_checkpoint("run-1", checkpoint_id).bytes_freed
+    """
+    check_id("run_id", run_id)
+    check_id("checkpoint_id", checkpoint_id)
+    check_lane(lane)
+    return (yield lambda: _deleted_checkpoint(place.core, run_id, (lane, checkpoint_id), dry_run))  # type: ignore[no-any-return]
+
+
+def _deleted_checkpoint(core: Core, run_id: str, name: tuple[str, str], dry_run: bool) -> Pruned:
+    run = known_run(core, run_id)
+    is_pruned = _has_pruned_entries(core, run, name)
+    left = 0
+
+    def choose(checkpoints: list[CheckpointRow], _effects: list[EffectRow]) -> list[int]:
+        nonlocal left
+        row = next((row for row in checkpoints if (row.lane, row.checkpoint_id) == name), None)
+        left = len(checkpoints) - (row is not None)
+        if row is None:
+            return []
+        reason = why_needed(row, checkpoints, ended=run.status in TERMINAL, is_pruned=is_pruned)
+        if reason is not None:
+            raise Conflict(f"checkpoint {row.checkpoint_id!r} of run {run_id!r} cannot be removed: {reason}")
+        return [row.number]
+
+    damage = None
+    if dry_run:
+        checkpoints = core.port.checkpoints(run.run, 0, -1)
+        numbers = choose(checkpoints, [])
+        removed = [row for row in checkpoints if row.number in numbers]
+        freed = would_free(core, run, removed)
+    else:
+        removed = core.port.prune(run_id, choose) or []
+        try:
+            swept = sweep(core, run.family)
+        except DamagedData as found:  # as in prune
+            swept, damage = Swept(0, 0), str(found)
+        freed = Swept(swept.chunks, swept.bytes + sum(len(row.root) for row in removed))
+    return Pruned(
+        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=left, chunks=freed.chunks,
+        bytes_freed=freed.bytes, dry_run=dry_run, damage=damage,
+    )  # fmt: skip
+
+
+def _has_pruned_entries(core: Core, run: RunRow, name: tuple[str, str]) -> bool:
+    """Whether entries were pruned of what a checkpoint covers, if it is one of the engine's."""
+    found = core.port.checkpoint(run.run_id, Select(*name))
+    row = found[1] if found is not None else None
+    if row is None or row.lane or not needed(row).told:
+        return False
+    after = 0
+    while after < row.covers and (rows := core.port.entries(run.run, after, PAGE)):
+        if any(each.kind == PRUNED for each in rows):
+            return True
+        after = rows[-1].position
+    return False
 
 
 def would_free(core: Core, run: RunRow, removed: list[CheckpointRow]) -> Swept:

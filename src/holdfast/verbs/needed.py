@@ -74,6 +74,24 @@ def with_needed(kept: set[int], checkpoints: list[CheckpointRow]) -> set[int]:
     return found
 
 
+def why_needed(row: CheckpointRow, checkpoints: list[CheckpointRow], *, ended: bool, is_pruned: bool) -> str | None:
+    """Why `row` must stay among these checkpoints, oldest first, with what to do; None if it may be removed.
+
+    `is_pruned`: entries of the journal were pruned, so it can only be read from a checkpoint on.
+    """
+    other = next((each for each in checkpoints if row.checkpoint_id in needed(each).needs and each is not row), None)
+    if other is not None:
+        return f"checkpoint {other.checkpoint_id!r} needs it; remove that one first"
+    if row.lane or not needed(row).told:
+        return None
+    engine = [each.number for each in checkpoints if not each.lane and needed(each).told]
+    if not ended and engine[-1] == row.number:
+        return "the run goes on from it; remove it when the run has a newer one or has ended"
+    if is_pruned and engine[0] == row.number:
+        return "the journal before it was pruned, and the run can only go back to what follows with it"
+    return None
+
+
 class Lasting(NamedTuple):
     """Journal entries that outlast every prune: a later rollback or fork needs them whatever checkpoints are kept.
 

@@ -74,6 +74,7 @@ class Store:
     diff = blocking(reading.diff)
     prune = blocking(keeping.prune)
     delete = blocking(keeping.delete)
+    delete_checkpoint = blocking(keeping.delete_checkpoint)
     fork = blocking(moving.fork)
     copy = blocking(moving.copy)
     export_run = blocking(archive.export_run)

@@ -99,15 +99,20 @@ def save(
         )  # fmt: skip
 
 
-def append(place: Place, run_id: str, entries: Iterable[dict[str, Any]]) -> Plan[int]:
+def append(
+    place: Place, run_id: str, entries: Iterable[dict[str, Any]], *, workflow: str | None = None
+) -> Plan[int]:
     """Append entries to the run's journal, all or none, and create the run if it is not there.
 
-    An entry is a dict with a text under "kind". Returns the position of the last one.
+    An entry is a dict with a text under "kind". `workflow` names the run's workflow, as in `save`. Returns the position
+    of the last entry.
 
     Example:
-        store.append("run-1", [{"kind": "note", "text": "looked it up"}])
+        store.append("run-1", [{"kind": "note", "text": "looked it up"}], workflow="triage")
     """
     check_id("run_id", run_id)
+    if workflow is not None:
+        check_id("workflow", workflow)
     if isinstance(entries, dict):
         raise InvalidInput("append takes a list of entries; put the dict into a list")
     new = tuple(_entry(place, entry) for entry in entries)
@@ -115,7 +120,7 @@ def append(place: Place, run_id: str, entries: Iterable[dict[str, Any]]) -> Plan
         raise InvalidInput("append needs at least one entry")
     if len(new) > ENTRIES_PER_COMMIT_MAX:
         raise LimitExceeded(f"{len(new)} entries at once, at most {ENTRIES_PER_COMMIT_MAX} are allowed")
-    commit = Commit(run_id, place.core.ids.token(8), place.guard(), creation(place), entries=new)
+    commit = Commit(run_id, place.core.ids.token(8), place.guard(), creation(place), workflow, entries=new)
     return committed(place, commit, (yield commit)).run.position
 
 

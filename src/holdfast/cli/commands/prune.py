@@ -11,7 +11,7 @@ from holdfast.cli import exits
 from holdfast.cli.acting import runs_argument
 from holdfast.cli.ages import age
 from holdfast.cli.output import size
-from holdfast.cli.pruning import Line, each, pruner, remover
+from holdfast.cli.pruning import Line, Work, checkpoint_remover, each, pruner, remover
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
 from holdfast.model.status import TERMINAL
@@ -35,37 +35,51 @@ _SHOWN_MAX: Final = 20
     "--older-than", type=age, metavar="AGE", help="Only runs that nothing was written to for so long: 30d, 12h."
 )
 @click.option("--journal", is_flag=True, help="Also remove journal entries that no kept checkpoint needs.")
+@click.option("--checkpoint", metavar="ID", help="Remove only this checkpoint of the one run that is named.")
+@click.option("--lane", metavar="NAME", default="", help="With --checkpoint: the lane it is on.")
 @click.option("--delete", is_flag=True, help="Remove whole runs that have ended; needs --older-than.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def command(
     session: Session, runs: tuple[str, ...], every: bool, workflow: str | None, keep_last: int | None,
-    keep_terminal: bool, older_than: dt.timedelta | None, journal: bool, delete: bool, dry_run: bool, yes: bool,
+    keep_terminal: bool, older_than: dt.timedelta | None, journal: bool, checkpoint: str | None, lane: str, delete: bool, dry_run: bool,
+    yes: bool,
 ) -> int:  # fmt: skip
     """Remove checkpoints and runs that are not needed any more.
 
     Shows what would go and how many bytes that frees, and asks. The newest checkpoint of a run always stays, and so
     does what its live effects and its resuming need. With --delete whole runs go, if they have ended and nothing was
-    written to them for so long. May be broken off at any moment and begun again.
+    written to them for so long. With --checkpoint one checkpoint goes, if nothing needs it. May be broken off at any moment and begun again.
 
     \b
     Examples:
       holdfast prune --all --keep-last 10 --dry-run
       holdfast prune order-17 --keep-last 1 --journal
+      holdfast prune order-17 --checkpoint 3-5f0c2a
       holdfast prune --all --delete --older-than 90d --yes
     """
     if delete and (older_than is None or keep_last is not None or journal):
         raise click.UsageError("--delete needs --older-than, and goes without --keep-last and --journal")
-    if not delete and keep_last is None:
-        raise click.UsageError("say how many checkpoints to keep with --keep-last, or give --delete")
+    if checkpoint is not None and (len(runs) != 1 or delete or journal or keep_last is not None):
+        raise click.UsageError("--checkpoint needs one run, and goes without --keep-last, --journal and --delete")
+    if lane and checkpoint is None:
+        raise click.UsageError("--lane goes with --checkpoint")
+    if not delete and keep_last is None and checkpoint is None:
+        raise click.UsageError("say how many checkpoints to keep with --keep-last, or give --checkpoint or --delete")
     store = session.store()
     keep = Keep(last=keep_last or 1, latest_terminal=keep_terminal, journal=journal)
     chosen = selected(
         session, runs, every=every, workflow=workflow, status=tuple(TERMINAL) if delete else None, older_than=older_than
     )
+
+    def work_of(*, dry_run: bool) -> Work:
+        if checkpoint is not None:
+            return checkpoint_remover(store, checkpoint, lane, dry_run=dry_run)
+        return remover(store, dry_run=dry_run) if delete else pruner(store, keep, dry_run=dry_run)
+
     with session.out.progress("looking", len(chosen)) as progress:
-        work = remover(store, dry_run=True) if delete else pruner(store, keep, dry_run=True)
+        work = work_of(dry_run=True)
         plan = [line for line in each(chosen, work, progress.advance) if not line.is_nothing]
     todo = {line.run_id for line in plan if line.problem is None or line.bytes_freed}
     if dry_run or not todo:
@@ -78,7 +92,7 @@ def command(
         return exits.OK
     session.how_to_go_on = "What was removed is removed whole; the same command goes on with the rest."
     with session.out.progress("pruning", len(todo)) as progress:
-        work = remover(store, dry_run=False) if delete else pruner(store, keep, dry_run=False)
+        work = work_of(dry_run=False)
         done = each([info for info in chosen if info.run_id in todo], work, progress.advance)
     return _told(session, done, dry_run=False)
 

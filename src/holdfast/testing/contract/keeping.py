@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import CheckpointNotFound, InvalidInput, RunNotFound
+from holdfast.errors import CheckpointNotFound, Conflict, InvalidInput, RunNotFound
 from holdfast.model import commit as why
 from holdfast.model.commit import Refused
 from holdfast.model.rows import RunRow
@@ -261,3 +261,78 @@ class KeepingContract(ContractBase):
         assert self.state("run") == self.conversation(40, changed=2)
         assert self.numbers() == [1]
         assert self.store.effects("run") == []
+
+    # --- one checkpoint ----------------------------------------------------------------------------------------------
+
+    def test_a_single_checkpoint_goes_with_its_attachments_and_its_state(self) -> None:
+        states = [self.conversation(60, changed=i) for i in range(5)]
+        saved = [self.store.save("run", state) for state in states]
+        gone = saved[2].checkpoint_id
+        self.store.attach("run", gone, "draft", self.conversation(60, changed=9))
+        before = self.store.stats().state_bytes
+        plan = self.store.delete_checkpoint("run", gone, dry_run=True)
+        assert (plan.dry_run, plan.removed, plan.kept, self.numbers()) == (True, (gone,), 4, [1, 2, 3, 4, 5])
+        done = self.store.delete_checkpoint("run", gone)
+        assert (done.dry_run, done.removed, done.kept) == (False, (gone,), 4)
+        assert (done.chunks, done.bytes_freed) == (plan.chunks, plan.bytes_freed)
+        assert done.chunks > 0
+        assert self.store.stats().state_bytes < before
+        assert self.numbers() == [1, 2, 4, 5]
+        assert self.store.attachments("run", gone) == {}
+        for number in (0, 1, 3, 4):
+            assert self.state("run", checkpoint_id=saved[number].checkpoint_id) == states[number]
+        assert self.store.verify().problems == []
+        assert self.store.verify().unused_chunks == 0
+        assert self.store.delete_checkpoint("run", gone).removed == (), "a second time there is nothing to remove"
+
+    def test_the_newest_checkpoint_of_a_lane_can_go_and_the_one_before_is_the_newest(self) -> None:
+        for number, lane in enumerate(("", "side", "", "side")):
+            self.store.save("run", number, lane=lane, checkpoint_id="a" if number < 2 else "b")
+        assert self.store.delete_checkpoint("run", "b", lane="side").removed == ("b",)
+        assert self.store.delete_checkpoint("run", "b").removed == ("b",)
+        assert (self.state("run"), self.state("run", lane="side")) == (0, 1)
+        assert self.store.delete_checkpoint("run", "a").removed == ("a",)
+        assert self.store.load("run") is None
+        self.store.fork("run", "fork", lane="side")
+        assert self.store.save("run", "next").number == 5
+        assert self.store.verify().problems == []
+
+    def test_a_checkpoint_that_another_one_needs_is_not_removed(self) -> None:
+        self.store.save("run", 1, checkpoint_id="base")
+        self.store.save("run", 2, checkpoint_id="top", metadata={"holdfast": {"spans": [], "needs": ["base"]}})
+        for dry_run in (True, False):
+            with raises(Conflict) as caught:
+                self.store.delete_checkpoint("run", "base", dry_run=dry_run)
+            assert "checkpoint 'top' needs it; remove that one first" in str(caught.error)
+        assert self.numbers() == [1, 2]
+        self.store.save("run", 3, checkpoint_id="more", metadata={"holdfast": {"spans": [], "needs": []}})
+        self.store.delete_checkpoint("run", "top")
+        self.store.delete_checkpoint("run", "base")
+        assert self.numbers() == [3]
+
+    def test_what_a_run_goes_on_from_is_not_removed_until_it_has_ended(self) -> None:
+        told: dict[str, Any] = {"holdfast": {"spans": [], "needs": []}}
+        self.store.append("run", [{"kind": "n"} for _ in range(4)])
+        self.store.save("run", 1, checkpoint_id="a", covers=2, metadata=told)
+        self.store.save("run", 2, checkpoint_id="b", covers=4, metadata=told)
+        with raises(Conflict) as caught:
+            self.store.delete_checkpoint("run", "b")
+        assert "the run goes on from it" in str(caught.error)
+        assert self.store.prune("run", Keep(last=2, journal=True)).entries == 1
+        with raises(Conflict) as caught:
+            self.store.delete_checkpoint("run", "a")
+        assert "the journal before it was pruned" in str(caught.error)
+        self.store.save("run", 3, checkpoint_id="c", status="completed", metadata=told)
+        assert self.store.delete_checkpoint("run", "c").removed == ("c",)
+        assert self.store.delete_checkpoint("run", "b").removed == ("b",)
+        assert self.numbers() == [1]
+        assert self.store.verify().problems == []
+
+    def test_removing_a_checkpoint_needs_a_run_and_ids(self) -> None:
+        with raises(RunNotFound):
+            self.store.delete_checkpoint("nobody", "a")
+        self.store.save("run", 1)
+        with raises(InvalidInput):
+            self.store.delete_checkpoint("run", "")
+        with raises(InvalidInput):
+            self.store.delete_checkpoint("run", "a", lane=1)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from holdfast.errors import AttachmentConflict, InvalidId, InvalidInput, RunNotFound, Unstorable
+from holdfast.errors import AttachmentConflict, InvalidId, InvalidInput, RunNotFound, Unstorable, WorkflowConflict
 from holdfast.testing.contract.base import ContractBase, raises
 
 
@@ -22,6 +22,22 @@ class RecordingContract(ContractBase):
         assert [entry.position for entry in self.store.journal("run", after=1)] == [2, 3]
         assert [entry.position for entry in self.store.journal("run", after="journal.1", limit=1)] == [2]
         assert self.store.journal("run", after=3) == []
+
+    def test_an_append_names_the_workflow_of_the_run(self) -> None:
+        self.store.append("run", [{"kind": "a"}], workflow="triage")
+        assert self.store.runs(workflow="triage")[0].run_id == "run"
+        self.store.append("run", [{"kind": "b"}], workflow="triage")
+        with raises(WorkflowConflict):
+            self.store.append("run", [{"kind": "c"}], workflow="refund")
+        with raises(InvalidInput):
+            self.store.append("run", [{"kind": "c"}], workflow="")
+        assert [entry.kind for entry in self.store.journal("run")] == ["a", "b"]
+        self.store.append("other", [{"kind": "a"}])
+        claim = self.store.claim("other", owner="w1")
+        assert claim is not None
+        with claim:
+            claim.append([{"kind": "b"}], workflow="triage")
+        assert [run.workflow for run in self.store.runs()] == ["triage", "triage"]
 
     def test_entries_are_appended_all_or_none(self) -> None:
         wrong: list[Any] = [
