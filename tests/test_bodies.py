@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from blake3 import blake3
@@ -45,3 +47,33 @@ def test_a_damaged_short_body_is_said_to_be_damaged(damage: Callable[[bytes], by
         body.plain(damage(good), 10_000, "here")
     with pytest.raises(DamagedData, match="more than"):
         body.plain(good, 100, "here")
+
+
+_LARGE = 3 * 1024 * 1024
+_NOISE = os.urandom(_LARGE)
+
+
+@pytest.mark.parametrize(
+    ("plain", "codec"),
+    [(b"ab" * _LARGE, body.ZSTD), (_NOISE, body.RAW), (_NOISE + bytes(2 * _LARGE), body.ZSTD)],
+    ids=["text", "noise", "both"],
+)
+def test_large_bodies_are_made_and_read_in_pieces_and_come_back(plain: bytes, codec: int) -> None:
+    stored = Compressor().body(plain)
+    assert stored[0] == codec
+    assert body.plain(stored, len(plain), "it") == plain
+    if codec == body.RAW:
+        return
+    with pytest.raises(DamagedData, match="expands to more than"):
+        body.plain(stored, len(plain) - 1, "it")
+    for damaged in (stored[:-1], stored[: len(stored) // 2], stored[:1], stored + b"x", stored + bytes(2 * _LARGE)):
+        with pytest.raises(DamagedData):
+            body.plain(damaged, len(plain), "it")
+
+
+def test_several_threads_make_large_bodies_at_once() -> None:
+    compressor = Compressor()
+    texts = [bytes([number]) * _LARGE + _NOISE[:1000] for number in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        bodies = list(pool.map(compressor.body, texts))
+    assert [body.plain(stored, 2 * _LARGE, "it") for stored in bodies] == texts

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidInput, StorageFailed, StorageFull
-from holdfast.model.commit import Commit, Committed, Outcome
+from holdfast.model.commit import Commit, Committed, NewEntry, Outcome
+from holdfast.store import committer as committing
 from holdfast.store.committer import BATCH_MAX, Committer
 from holdfast.store.memory import _NOBODY
 from tests.interrupted import Interrupted
@@ -105,6 +106,22 @@ def test_a_batch_has_a_largest_size() -> None:
     wait_until(lambda: len(done) == 2 * BATCH_MAX + 10)
     assert max(map(len, applied.batches)) <= BATCH_MAX
     assert [name for batch in applied.batches for name in batch] == [f"r{i}" for i in range(2 * BATCH_MAX + 10)]
+    committer.close()
+
+
+def test_a_batch_that_has_become_large_takes_no_more_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "COMMIT_BATCH_BYTES", 100)
+    applied = Applied()
+    committer = Committer(applied)
+    applied.gate.clear()
+    done: list[object] = []
+    for i in range(9):
+        committer.submit(Commit(f"r{i}", b"id", entries=(NewEntry("n", b"x" * 40),)), done.append)
+    assert applied.entered.wait(30)
+    applied.gate.set()
+    wait_until(lambda: len(done) == 9)
+    assert max(map(len, applied.batches)) == 3
+    assert [name for batch in applied.batches for name in batch] == [f"r{i}" for i in range(9)]
     committer.close()
 
 

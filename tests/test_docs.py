@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 import re
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import limits
+from holdfast.engine.forms import bounds
 from holdfast.verbs import archive, checking, holding, keeping, moving, reading, writing
 from holdfast.verbs.store import Claim, Store
 
@@ -149,3 +153,36 @@ def test_nothing_committed_names_a_machine_or_a_registry() -> None:
         text = path.read_text("utf-8", errors="replace")
         assert not any(host in text for host in hosts), name
         assert not re.search(r"/(?:home|root|work)/\w", text), name
+
+
+def constants(module: ModuleType) -> dict[str, str]:
+    """The constants of a module with their docstrings."""
+    body = ast.parse(Path(module.__file__ or "").read_text("utf-8")).body
+    found = {}
+    for node, told in itertools.pairwise(body):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id not in _UNITS:
+            assert isinstance(told, ast.Expr), f"{node.target.id} has no docstring"
+            assert isinstance(told.value, ast.Constant)
+            found[node.target.id] = " ".join(str(told.value.value).split())
+    return found
+
+
+_UNITS = ("KIB", "MIB")
+
+
+def shown_limit(name: str, value: float) -> str:
+    """A limit as the table shows it."""
+    if "BYTES" in name:
+        sizes = [(f"{value // size:g} {unit}", size) for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))]
+        return next((text for text, size in sizes if value % size == 0), f"{value} bytes")
+    return f"{value:,g} s" if "_S_" in name else f"{value:,}"
+
+
+def test_the_table_of_limits_says_what_the_code_says() -> None:
+    text = (ROOT / "docs" / "limits.md").read_text("utf-8")
+    expected = [
+        f"| `{prefix}{name}` | {shown_limit(name, getattr(module, name))} | {told} |"
+        for prefix, module in (("", limits), ("forms.", bounds))
+        for name, told in constants(module).items()
+    ]
+    assert re.findall(r"^\| `.*\|$", text, re.MULTILINE) == expected

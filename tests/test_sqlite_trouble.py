@@ -59,6 +59,15 @@ def test_what_prune_frees_on_a_full_disk_can_be_used_again(url: str, monkeypatch
         store.save("run", {"n": 21})
 
 
+def test_a_large_commit_is_refused_before_it_uses_up_the_reserve(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "free_bytes", lambda path: 1_000_000)
+    with holdfast.open(url, reserve_bytes=400_000) as store:
+        store.save("run", 1)
+        with pytest.raises(StorageFull, match=r"800[0-9]{3} bytes are to be added, 1000000 bytes are free"):
+            store.append("run", [{"kind": "a", "noise": os.urandom(800_000)}])
+        store.append("run", [{"kind": "a", "noise": os.urandom(500_000)}])
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_goes_on_with_connections_of_its_own(url: str) -> None:
     with holdfast.open(url) as store:

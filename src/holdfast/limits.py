@@ -44,8 +44,8 @@ VALUE_BYTES_MAX: Final = 256 * MIB
 VALUE_READ_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
 """What a reader expands of one value; also the guard against crafted compression."""
 
-ARCHIVE_BYTES_MAX: Final = 2048 * MIB
-"""One exported run, uncompressed. Checkpoints share their unchanged state."""
+ARCHIVE_BYTES_MAX: Final = 16 * VALUE_BYTES_MAX
+"""What an importer expands of one archive: a run with all its values and states."""
 
 COMMIT_BATCH_BYTES: Final = 64 * MIB
 """Commits that wait together are committed together; once they have this size, the others wait for the next batch."""
@@ -78,8 +78,10 @@ STEP_MAX: Final = 2**53
 """The largest step a caller may give: a whole number everywhere, with room to count on."""
 
 LEASE_S_MIN: Final = 0.001
+"""The shortest lease of a claim, in seconds."""
+
 LEASE_S_MAX: Final = 7 * 24 * 3600.0
-"""A claim's lease, in seconds."""
+"""The longest lease of a claim, in seconds."""
 
 MEMO_BYTES_MAX: Final = 64 * MIB
 """What a store remembers of the last saves, to find out what changed."""

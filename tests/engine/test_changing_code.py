@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
 from holdfast import AsyncRun, Diverged, Keep, RunError
+from holdfast.inspect.timeline import timeline
 from holdfast.testing import replay
 from tests.engine.stage import Stage
 
@@ -137,3 +139,52 @@ def test_a_second_and_an_inner_loop_are_pruned_as_well(stage: Stage) -> None:
     assert len(stage.journal("step")) < 5
     stage.restart()
     assert stage.app.answer(stage.run_id, True).result(5) == [1, 2, 3]
+
+
+def test_open_gates_that_changed_code_does_not_reach_are_reported(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def flow(run: AsyncRun) -> Any:
+        await run.step(len, "a")
+        return await run.ask("old?", bool, key="old")
+
+    async def changed(run: AsyncRun) -> Any:
+        await run.step(len, "a")
+        return await run.ask("new?", bool, key="new")
+
+    def sentence() -> str:
+        return timeline(stage.onlooker, stage.run_id).standing.sentence
+
+    stage.flow(flow)
+    stage.start(flow)
+    stage.app.send(stage.run_id, "wake")
+    assert not stage.journal("unreached")
+    original, changed.__name__ = flow, "flow"
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        stage.change(changed)
+        stage.app.send(stage.run_id, "wake again")
+    assert stage.status() == "waiting"
+    assert [entry["gates"] for entry in stage.journal("unreached")] == [["old"]]
+    assert [record.message for record in caplog.records if "open gates 'old'" in record.message]
+    assert "its code does not reach old any more" in sentence()
+    caplog.clear()
+    stage.app.send(stage.run_id, "and again")
+    assert len(stage.journal("unreached")) == 1, "what is recorded is not recorded again"
+    assert not caplog.records
+
+    stage.change(original)
+    stage.app.send(stage.run_id, "once more")
+    assert [entry["gates"] for entry in stage.journal("unreached")] == [["old"], ["new"]]
+    assert "does not reach new any more" in sentence()
+
+
+def test_gates_of_branches_that_wait_side_by_side_are_all_reached(stage: Stage) -> None:
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        return await run.gather(*[lambda r, n=n: r.ask(f"{n}?", bool, key=f"g{n}") for n in range(3)], limit=1)
+
+    stage.start(flow)
+    for gate in sorted(gate.gate for gate in stage.app.gates() if gate.run_id == stage.run_id):
+        stage.app.answer(stage.run_id, True, gate=gate)
+    assert stage.app.handle(stage.run_id).result(5) == [True, True, True]
+    assert not stage.journal("unreached")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, AsyncRun, EffectFailed, InvalidInput, RollbackFailed, UnknownWorkflow
-from holdfast.limits import VALUE_BYTES_MAX
+from holdfast.runtime import codec
 from holdfast.testing import replay
 from tests.engine.stage import Stage
 
@@ -196,13 +196,17 @@ def test_nobody_goes_to_behind_what_an_interrupted_rollback_has_undone(local: St
 
 
 @pytest.mark.parametrize("big", [False, True], ids=["unstorable", "too large"])
-def test_an_effect_whose_result_cannot_be_kept_counts_as_done_and_is_undone(local: Stage, big: bool) -> None:
+def test_an_effect_whose_result_cannot_be_kept_counts_as_done_and_is_undone(
+    local: Stage, big: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codec, "_VALUE_BYTES_MAX", 100_000)
+
     def refund(receipt: Any, order: str) -> None:
         local.calls.append(("refund", receipt))
 
     def pay(order: str) -> Any:
         local.calls.append(("pay", order))
-        return "x" * (VALUE_BYTES_MAX + 1) if big else object()
+        return "x" * 100_001 if big else object()
 
     local.undo(refund)
     seen: list[str] = []
@@ -229,12 +233,15 @@ def test_an_effect_whose_result_cannot_be_kept_counts_as_done_and_is_undone(loca
     assert local.app.answer(local.run_id, True).status() == "completed"
 
 
-def test_an_effect_with_a_too_large_result_fails_the_same_on_replay(local: Stage) -> None:
+def test_an_effect_with_a_too_large_result_fails_the_same_on_replay(
+    local: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codec, "_VALUE_BYTES_MAX", 100_000)
     seen: list[str] = []
 
     def pay() -> str:
         local.calls.append("paid")
-        return "x" * (VALUE_BYTES_MAX + 1)
+        return "x" * 100_001
 
     @local.flow
     async def flow(run: AsyncRun) -> None:

@@ -105,7 +105,7 @@ class FaultyFiles(SystemFiles):
         self._meet("open_lock")
         return super().open_lock(path)
 
-    def write(self, handle: int, data: bytes) -> None:
+    def write(self, handle: int, data: bytes | bytearray) -> None:
         self._rely(handle)
         try:
             self._meet("write")
@@ -118,7 +118,7 @@ class FaultyFiles(SystemFiles):
             raise OSError(errno.ENOSPC, "injected: the quota is used up")
         self._grow(handle, data)
 
-    def _grow(self, handle: int, data: bytes) -> None:
+    def _grow(self, handle: int, data: bytes | bytearray) -> None:
         super().write(handle, data)
         self._sizes[self._paths[handle]] += len(data)
 

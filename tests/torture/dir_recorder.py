@@ -90,10 +90,10 @@ class Recorder(SystemFiles):
         self._handles.pop(handle, None)
         super().close(handle)
 
-    def write(self, handle: int, data: bytes) -> None:
+    def write(self, handle: int, data: bytes | bytearray) -> None:
         super().write(handle, data)
         inode = self._handles[handle]
-        self.calls.append(Call(WRITE, inode, offset=self._sizes[inode], data=data))
+        self.calls.append(Call(WRITE, inode, offset=self._sizes[inode], data=bytes(data)))
         self._sizes[inode] += len(data)
 
     def write_note(self, handle: int, data: bytes) -> None:

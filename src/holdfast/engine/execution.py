@@ -102,6 +102,8 @@ class Execution:
         self.releasing = False
         """The run is being given back by a commit that is under way."""
         # --- how it stands
+        self.unreached: list[str] = []
+        """Open gates that this execution found unreached and has recorded as such."""
         self.stopped: BaseException | None = None
         self.released = ""
         """The status in which the run was given back; empty while it is held."""
@@ -226,13 +228,24 @@ class Execution:
         try:
             if scope.main and scope.busy and not self.alarm and len(scope.flying) <= 1:
                 more.update(status=WAITING, inbox_read=self.waits_read)
-                yield from self._released(scope, entries, error, more)
+                unreached = self._unreached()
+                yield from self._released(scope, entries + unreached, error, more)
+                self._note_unreached(unreached)
             elif entries or more or scope.pending:
                 yield from self.write(scope, entries, **more)
         except Exception:  # what was to be written cannot be stored, so nobody waits
             self._waits_not(scope, before)
             raise
         raise error
+
+    def _unreached(self) -> list[EntryData]:
+        """What to record about open gates the code does not come to any more; nothing if that is recorded already."""
+        gates = self.record.unreached_gates()
+        return [] if gates == self.record.unreached else [{"kind": "unreached", "gates": gates}]
+
+    def _note_unreached(self, recorded: list[EntryData]) -> None:
+        for entry in recorded:
+            self.unreached = self.record.unreached = entry["gates"]
 
     def rest(self, scope: Scope, entries: list[EntryData]) -> Plan[Any]:
         """Record that the run has paused itself, in the same commit that gives it back, and stop."""
@@ -267,7 +280,7 @@ class Execution:
             root.take += self._requests
             entries.append({"kind": "paused", "by": self.pause.by})
         else:
-            status = WAITING
+            status, entries = WAITING, self._unreached()
         more: dict[str, Any] = {"status": status, "release": True}
         if status == WAITING:
             more["inbox_read"] = self.waits_read
@@ -276,6 +289,7 @@ class Execution:
         except InvalidInput:  # the state cannot be stored; a replay makes it again, so the code will be told there
             written = yield from self.write(root, entries, **more)
         self.released = written.status
+        self._note_unreached([entry for entry in entries if entry["kind"] == "unreached"])
 
     def snapshot(self, entries: list[EntryData]) -> Snapshot | None:
         """The state as a checkpoint, if there is any, and if this execution has come further than the one before."""

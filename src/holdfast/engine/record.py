@@ -67,6 +67,8 @@ class Record:
         self.children: dict[str, EntryData] = {}
         """Children that were started and have not ended, as far as is recorded."""
         self.gates: set[str] = set()
+        self.unreached: list[str] = []
+        """Open gates that the code did not come to when the run last waited."""
         self.timers: set[str] = set()
         self.cancelled_by: str | None = None
         self.diverged: RunError | None = None
@@ -85,6 +87,14 @@ class Record:
         scopes = [scope for name, scope in self.scopes.items() if name == path or name.startswith(prefix)]
         left = [calls[0] for scope in scopes for calls in scope.calls.values() if "seen" not in calls[0]]
         return min(left, key=lambda entry: entry["position"]) if left else None
+
+    def unreached_gates(self) -> list[str]:
+        """The open gates of recorded calls that the code has not come to."""
+        left = [
+            entries for scope in self.scopes.values() for entries in scope.calls.values() if "seen" not in entries[0]
+        ]
+        asked = [entry["gate"] for entries in left for entry in entries if entry["kind"] == "asked"]
+        return sorted(self.gates.intersection(asked))
 
 
 def live_path(entries: Iterable[Positioned]) -> list[Positioned]:
@@ -166,6 +176,8 @@ def _note_fact(record: Record, entry: EntryData) -> None:
         case "definition":
             record.definition = entry["definition"]
             record.kept.append(entry["position"])
+        case "unreached":
+            record.unreached = entry["gates"]
         case "rolling_back":
             record.rollback = [entry]
         case "undoing" | "undone" | "undo_failed":

@@ -24,6 +24,7 @@ _ROLLBACK: Final = frozenset({"rolling_back", "undoing", "undone", "undo_failed"
 FACTS: Final = {
     "started": "started", "completed": "ended", "failed": "ended", "cancelled": "ended", "version": "version",
     "paused": "paused", "diverged": "diverged", "forked": "forked", "pruned": "pruned", "definition": "definition",
+    "unreached": "unreached",
 }  # fmt: skip
 """Entries that stand for themselves."""
 

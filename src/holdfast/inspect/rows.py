@@ -295,6 +295,14 @@ def _pruned(draft: Draft) -> Facts:
     return {"name": "pruned", "text": f"entries {first} to {through} were pruned", "count": through - first + 1}
 
 
+def _unreached(draft: Draft) -> Facts:
+    gates = [gate for gate in draft.first.data.get("gates") or () if isinstance(gate, str)]
+    text = (
+        f"open, but not reached by the code: {', '.join(gates)}" if gates else "the code reaches all open gates again"
+    )
+    return {"name": "gates", "text": text, "result": gates, "to_us": draft.first.created_us}
+
+
 def _iso(us: int) -> str:
     found = time_of(us)
     return found.isoformat(timespec="seconds") if found is not None else "never"
@@ -307,6 +315,6 @@ _CALLS: Final[dict[str, Callable[[Draft, Around], Facts]]] = {
 _FACTS: Final[dict[str, Callable[[Draft], Facts]]] = {
     "value": _value, "checkpoint": _value, "send": _send, "map": _branches, "gather": _branches, "loop": _branches,
     "turn": _turn, "started": _started, "ended": _ended, "log": _log, "paused": _stopped, "diverged": _stopped,
-    "forked": _forked, "pruned": _pruned, "definition": _definition,
+    "forked": _forked, "pruned": _pruned, "definition": _definition, "unreached": _unreached,
 }  # fmt: skip
 """What does not depend on how the run stands now."""

@@ -15,8 +15,8 @@ class Row(View, frozen=True, kw_only=True):
     kind: str
     """`started`, `step`, `effect`, `ask`, `sleep`, `wait`, `child`, `map`, `gather`, `loop`, `turn`, `turns`, `stage`,
     `stages`, `value`, `log`, `version`, `send`, `checkpoint`, `call`, `breakpoint`, `compensate`, `definition`,
-    `paused`, `diverged`, `rollback`, `forked`, `ended`, `pruned`, `entry` for an entry that is not a workflow's, and
-    `gap`."""
+    `paused`, `diverged`, `rollback`, `forked`, `ended`, `pruned`, `unreached`, `entry` for an entry that is
+    not a workflow's, and `gap`."""
     name: str
     """The function, event, workflow or stage it is about."""
     call: str = ""

@@ -113,7 +113,10 @@ class _Sentence:
             "child": "child run {what!r}", "timer": "a timer ({what})", "retry": "the next attempt of {what}",
         }  # fmt: skip
         found = [words[one.reason].format(what=one.what, text=one.text) for one in self._waiting]
-        return f"waiting for {' and '.join(found)}" if found else "waiting"
+        said = f"waiting for {' and '.join(found)}" if found else "waiting"
+        last = self._newest("unreached")
+        lost = [one.what for one in self._waiting if last is not None and one.what in last.result]
+        return f"{said}; its code does not reach {', '.join(lost)} any more" if lost else said
 
     def _paused(self) -> str:
         last = self._newest("paused", "diverged", "breakpoint")

@@ -48,6 +48,7 @@ class BlockingDriver:
             while True:
                 try:
                     kind = type(step)
+                    result: Any
                     if kind is Commit:
                         result = self._commit(step)
                     elif kind in self._do:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.engine import ending
 from holdfast.engine.commands import Send
@@ -36,6 +37,9 @@ from holdfast.verbs.values import value_body
 if TYPE_CHECKING:
     from holdfast.runtime.core import AppCore
     from holdfast.runtime.registry import Workflow
+
+
+_log: Final = logging.getLogger("holdfast")
 
 
 class Invoke(NamedTuple):
@@ -169,6 +173,12 @@ def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None
     with contextlib.suppress(Interrupt):
         yield Settle(carrier)
         yield from carrier.carry(ending.finish(exe, result, error, passing=passing))
+    if exe.unreached:
+        _log.warning(
+            "run %r waits, but its code does not reach the open gates %s any more: their answers will not be used; "
+            "bring the calls back, or roll the run back to before them",
+            exe.run_id, ", ".join(map(repr, exe.unreached)),
+        )  # fmt: skip
     if isinstance(exe.stopped, Halted):
         yield from _try_to_put_back(carrier)
         return exe.stopped.__cause__

@@ -99,9 +99,7 @@ def save(
         )  # fmt: skip
 
 
-def append(
-    place: Place, run_id: str, entries: Iterable[dict[str, Any]], *, workflow: str | None = None
-) -> Plan[int]:
+def append(place: Place, run_id: str, entries: Iterable[dict[str, Any]], *, workflow: str | None = None) -> Plan[int]:
     """Append entries to the run's journal, all or none, and create the run if it is not there.
 
     An entry is a dict with a text under "kind". `workflow` names the run's workflow, as in `save`. Returns the position

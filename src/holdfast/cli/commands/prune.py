@@ -43,14 +43,15 @@ _SHOWN_MAX: Final = 20
 @click.pass_obj
 def command(
     session: Session, runs: tuple[str, ...], every: bool, workflow: str | None, keep_last: int | None,
-    keep_terminal: bool, older_than: dt.timedelta | None, journal: bool, checkpoint: str | None, lane: str, delete: bool, dry_run: bool,
-    yes: bool,
+    keep_terminal: bool, older_than: dt.timedelta | None, journal: bool, checkpoint: str | None, lane: str,
+    delete: bool, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
     """Remove checkpoints and runs that are not needed any more.
 
     Shows what would go and how many bytes that frees, and asks. The newest checkpoint of a run always stays, and so
-    does what its live effects and its resuming need. With --delete whole runs go, if they have ended and nothing was
-    written to them for so long. With --checkpoint one checkpoint goes, if nothing needs it. May be broken off at any moment and begun again.
+    does what its live effects and its resuming need. With --checkpoint one checkpoint goes, if nothing needs it. With
+    --delete whole runs go, if they have ended and nothing was written to them for so long. May be broken off at any
+    moment and begun again.
 
     \b
     Examples:

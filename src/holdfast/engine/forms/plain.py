@@ -10,13 +10,16 @@ import dataclasses
 import datetime as dt
 import enum
 import math
+import re
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.engine.forms.bounds import ANSWER_NESTING_MAX, INTEGER_BITS_MAX, PROBLEMS_MAX
 from holdfast.engine.forms.problems import Problem, at, inside, refusal, shown
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def plain(value: Any, problems: list[Problem], path: str = "", room: int = ANSWER_NESTING_MAX) -> Any:
@@ -83,7 +86,7 @@ def _bad(problems: list[Problem], path: str, reason: str) -> Any:
 
 def _text(value: str, problems: list[Problem], path: str) -> Any:
     text = str.__str__(value)
-    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+    if not text.isascii() and _SURROGATE.search(text):
         return _bad(problems, path, "has a lone surrogate, which no store can keep")
     return text
 
