@@ -44,7 +44,7 @@ class Killing(SystemFiles):
 class Faulty(FaultyFiles):
     """Files that fail as they are told, on a directory that is there already; nothing is counted."""
 
-    def _grow(self, handle: int, data: bytes) -> None:
+    def _grow(self, handle: int, data: bytes | bytearray) -> None:
         SystemFiles.write(self, handle, data)
 
     def truncate(self, handle: int, size: int) -> None:
