@@ -22,6 +22,11 @@ def finish(exe: Execution, result: Any, error: BaseException | None, *, passing:
         return
     if isinstance(exe.stopped, (LeaseLost, Halted)):
         return  # it is not ours any more, or nobody can write to it now
+    missing = None if passing else exe.find_missing_await(error)
+    if missing is not None:  # what was done after it would be done in another order by code that awaits it
+        error = missing
+        exe.root.pending.clear()
+        exe.root.take.clear()
     if passing:
         exe.stop()
     diverged = exe.record.diverged
@@ -32,7 +37,7 @@ def finish(exe: Execution, result: Any, error: BaseException | None, *, passing:
             diverged.__cause__ = error
     if diverged is not None:
         yield from _diverged(exe, diverged)
-    elif passing or exe.is_waiting:
+    elif passing or (exe.is_waiting and missing is None):
         yield from exe.give_back()
     else:
         if error is not None and exe.inbox_newest > exe.inbox_read:  # perhaps a cancellation, which came by a child

@@ -11,7 +11,7 @@ from holdfast.engine.record import KEPT, Record
 from holdfast.engine.retry import ONCE, Retry
 from holdfast.engine.scope import Scope
 from holdfast.engine.verdicts import Classifier
-from holdfast.errors import Cancelled, InvalidInput, Suspended
+from holdfast.errors import Cancelled, InvalidInput, MissingAwait, Suspended
 from holdfast.model.status import PAUSED, READY, WAITING
 
 US: Final = 1_000_000
@@ -101,6 +101,11 @@ class Execution:
         """The keys of effects that are under way."""
         self.releasing = False
         """The run is being given back by a commit that is under way."""
+        # --- calls without await
+        self.unawaited: dict[int, Callable[[], MissingAwait]] = {}
+        """Calls that were created and are not awaited yet, with the error for each."""
+        self.missing_await: MissingAwait | None = None
+        """A call was dropped without being awaited: nothing more is done."""
         # --- how it stands
         self.unreached: list[str] = []
         """Open gates that this execution found unreached and has recorded as such."""
@@ -203,6 +208,19 @@ class Execution:
     def is_waiting(self) -> bool:
         """Whether something in this execution cannot go on now; then the run has not ended, whatever code returned."""
         return self.waits_read is not None
+
+    def find_missing_await(self, error: BaseException | None) -> MissingAwait | None:
+        """After the workflow's function has ended with `error`: the call that it should have awaited.
+
+        An error of the workflow's own stands. A run that waits will come again to the calls it still has to await.
+        """
+        if isinstance(error, MissingAwait):
+            self.missing_await = self.missing_await or error
+        elif self.cancel is not None or (isinstance(error, Exception | SystemExit) and not self.is_waiting):
+            return None
+        if self.missing_await is None and not self.is_waiting and self.unawaited:
+            self.missing_await = next(iter(self.unawaited.values()))()
+        return self.missing_await
 
     def stop(self) -> None:
         """Ask the execution to give way at its next call."""

@@ -35,6 +35,7 @@
     │   │   │   └── EffectInDoubt  nobody knows whether it happened
     │   │   └── ChildFailed   a child run failed or was cancelled
     │   ├── InDoubt           raised by an effect's own function: it cannot tell whether it happened
+    │   ├── MissingAwait      a call of an async workflow's run was not awaited; `call` and `place` say which
     │   ├── StageFailed       a stage of a declared workflow failed
     │   ├── GateExpired       a gate that was to fail when nobody answers in time
     │   ├── Diverged          the code does not do what the journal says it did
@@ -84,6 +85,7 @@ from holdfast.errors.runs import (
     InvalidAnswer,
     InvalidGraph,
     KeyReused,
+    MissingAwait,
     NotFinished,
     RollbackFailed,
     RollbackRefused,
@@ -161,6 +163,7 @@ __all__ = [
     "KeyReused",
     "LeaseLost",
     "LimitExceeded",
+    "MissingAwait",
     "NameTaken",
     "NotFinished",
     "NotFound",

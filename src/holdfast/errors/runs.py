@@ -18,6 +18,7 @@ __all__ = [
     "InvalidAnswer",
     "InvalidGraph",
     "KeyReused",
+    "MissingAwait",
     "NotFinished",
     "RollbackFailed",
     "RollbackRefused",
@@ -122,6 +123,18 @@ class StepFailed(RunError):
             found.append(failure)
             failure = failure.get("cause")
         return found
+
+
+class MissingAwait(RunError, AttributeError):
+    """A call of an `async def` workflow's run was used or dropped without `await`. `call` and `place` say which.
+
+    It is an AttributeError as well, so that `hasattr` can be asked about such a call.
+    """
+
+    def __init__(self, call: str, place: str, problem: str) -> None:
+        super().__init__(f"await is missing before {call} at {place}: {problem}; write `await {call}`")
+        self.call = call
+        self.place = place
 
 
 class EffectFailed(StepFailed):

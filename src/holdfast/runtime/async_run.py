@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.engine import loops
 from holdfast.engine.commands import Plan
 from holdfast.engine.scope import Scope
 from holdfast.engine.verdicts import Classifier
+from holdfast.errors import Interrupt
 from holdfast.runtime import calls, transactions
 from holdfast.runtime.run import DoubtPolicy, Errors, RunBase
+from holdfast.runtime.unawaited import UnawaitedCall
 
 if TYPE_CHECKING:
     from holdfast.runtime.awaiting import AwaitingDriver
@@ -38,116 +40,170 @@ class AsyncRun(RunBase):
         self._driver = driver
 
     async def _do(self, plan: Plan[R]) -> R:
-        return await self._driver.run(self._carrier.carry(plan), self._carrier)
+        exe = self._exe
+        if exe.missing_await is not None:
+            raise exe.missing_await
+        try:
+            return await self._driver.run(self._carrier.carry(plan), self._carrier)
+        except Interrupt:  # the code has no chance to await what it has created so far
+            exe.unawaited.clear()
+            raise
 
     @overload
-    async def step(self, fn: Callable[..., Awaitable[R]], /, *args: Any, **options: Any) -> R: ...
+    def step(self, fn: Callable[..., Awaitable[R]], /, *args: Any, **options: Any) -> Coroutine[Any, Any, R]: ...
     @overload
-    async def step(self, fn: Callable[..., R], /, *args: Any, **options: Any) -> R: ...
-    async def step(
+    def step(self, fn: Callable[..., R], /, *args: Any, **options: Any) -> Coroutine[Any, Any, R]: ...
+    def step(
         self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
         retry: Any = None, timeout: float | None = None, **kwargs: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Call a function and record its result; see `Run.step`. A function that is not async runs on a thread."""
-        return await self._do(calls.step(self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout))
+        return UnawaitedCall(
+            self._exe, "step", fn,
+            lambda: self._do(calls.step(self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout)),
+            (*args, *kwargs.values()),
+        )  # fmt: skip
 
     @overload
-    async def effect(self, fn: Callable[..., Awaitable[R]], /, *args: Any, **options: Any) -> R: ...
+    def effect(self, fn: Callable[..., Awaitable[R]], /, *args: Any, **options: Any) -> Coroutine[Any, Any, R]: ...
     @overload
-    async def effect(self, fn: Callable[..., R], /, *args: Any, **options: Any) -> R: ...
-    async def effect(
+    def effect(self, fn: Callable[..., R], /, *args: Any, **options: Any) -> Coroutine[Any, Any, R]: ...
+    def effect(
         self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
         retry: Any = None, timeout: float | None = None, undo: Callable[..., Any] | str | None = None,
         in_doubt: DoubtPolicy = "ask", check: Callable[..., Any] | None = None, target: str | None = None,
         not_done: Errors = (), doubtful: Errors = (), classify: Classifier | None = None, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        """Touch the world; see `Run.effect`."""
-        plan = calls.effect(
-            self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout, undo, in_doubt, check, target,
-            not_done=not_done, doubtful=doubtful, classify=classify,
-        )  # fmt: skip
-        return await self._do(plan)
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
+        """Touch the world; see `Run.effect`. A cancelled task lets the function finish and records its outcome."""
 
-    async def ask(
+        def begin() -> Coroutine[Any, Any, Any]:
+            plan = calls.effect(
+                self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout, undo, in_doubt, check, target,
+                not_done=not_done, doubtful=doubtful, classify=classify,
+            )  # fmt: skip
+            return self._do(plan)
+
+        return UnawaitedCall(self._exe, "effect", fn, begin, (*args, *kwargs.values()))
+
+    def ask(
         self, prompt: str, fields: Any = None, *, show: Any = None, who: Any = None,
         expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Stop for an answer from a person; see `Run.ask`."""
-        return await self._do(calls.ask(self._exe, self._scope, prompt, fields, show, who, expires, expired, key))
+        return UnawaitedCall(
+            self._exe, "ask", prompt,
+            lambda: self._do(calls.ask(self._exe, self._scope, prompt, fields, show, who, expires, expired, key)),
+            (show,),
+        )  # fmt: skip
 
-    async def map(
+    def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, limit: int | None = None, name: str | None = None,
         key: str | None = None, retry: Any = None, timeout: float | None = None,
-    ) -> list[Any]:  # fmt: skip
+    ) -> Coroutine[Any, Any, list[Any]]:  # fmt: skip
         """Call a function for each item, side by side, each as a step; see `Run.map`."""
-        return await self._do(calls.map_items(self._exe, self._scope, fn, items, limit, name, key, retry, timeout))
+        return UnawaitedCall(
+            self._exe, "map", fn,
+            lambda: self._do(calls.map_items(self._exe, self._scope, fn, items, limit, name, key, retry, timeout)),
+            items if isinstance(items, list | tuple) else (items,),
+        )  # fmt: skip
 
-    async def gather(
+    def gather(
         self, *branches: Callable[[AsyncRun], Any], limit: int | None = None, key: str | None = None
-    ) -> list[Any]:
+    ) -> Coroutine[Any, Any, list[Any]]:
         """Do several lines of work side by side; see `Run.gather`."""
-        return await self._do(calls.gather(self._exe, self._scope, branches, limit, key))
+        return UnawaitedCall(
+            self._exe, "gather", None, lambda: self._do(calls.gather(self._exe, self._scope, branches, limit, key))
+        )
 
-    async def sleep(self, seconds: float | dt.timedelta, *, key: str | None = None) -> None:
+    def sleep(self, seconds: float | dt.timedelta, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Go on after so many seconds; see `Run.sleep`."""
-        await self._do(calls.sleep(self._exe, self._scope, seconds, key))
+        return UnawaitedCall(
+            self._exe, "sleep", None, lambda: self._do(calls.sleep(self._exe, self._scope, seconds, key)), (seconds,)
+        )
 
-    async def sleep_until(self, when: dt.datetime, *, key: str | None = None) -> None:
+    def sleep_until(self, when: dt.datetime, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Go on at a moment; see `Run.sleep_until`."""
-        await self._do(calls.sleep_until(self._exe, self._scope, when, key))
+        return UnawaitedCall(
+            self._exe, "sleep_until", None,
+            lambda: self._do(calls.sleep_until(self._exe, self._scope, when, key)), (when,),
+        )  # fmt: skip
 
-    async def wait_for(
+    def wait_for(
         self, event: str, *, timeout: float | dt.timedelta | None = None, default: Any = None, key: str | None = None
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Wait for an event; see `Run.wait_for`."""
-        return await self._do(calls.wait_for(self._exe, self._scope, event, timeout, default, key))
+        return UnawaitedCall(
+            self._exe, "wait_for", event,
+            lambda: self._do(calls.wait_for(self._exe, self._scope, event, timeout, default, key)), (default,),
+        )  # fmt: skip
 
-    async def send(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> None:
+    def send(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Send an event to another run; see `Run.send`."""
-        await self._do(calls.send(self._exe, self._scope, run_id, event, value, key))
+        return UnawaitedCall(
+            self._exe, "send", run_id,
+            lambda: self._do(calls.send(self._exe, self._scope, run_id, event, value, key)), (value,),
+        )  # fmt: skip
 
-    async def child(
+    def child(
         self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False, **kwargs: Any
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Start a child run and return its result; see `Run.child`."""
-        return await self._do(calls.child(self._exe, self._scope, workflow, args, kwargs, key, detached))
+        return UnawaitedCall(
+            self._exe, "child", workflow,
+            lambda: self._do(calls.child(self._exe, self._scope, workflow, args, kwargs, key, detached)),
+            (*args, *kwargs.values()),
+        )  # fmt: skip
 
     def loop(self, *, key: str | None = None) -> AsyncIterator[int]:
         """The durable loop, for `async for`; see `Run.loop`."""
         return _AsyncTurns(self, key)
 
-    async def checkpoint(self, *, metadata: dict[str, Any] | None = None, key: str | None = None) -> None:
+    def checkpoint(
+        self, *, metadata: dict[str, Any] | None = None, key: str | None = None
+    ) -> Coroutine[Any, Any, None]:
         """Save `run.state`; see `Run.checkpoint`."""
-        await self._do(calls.checkpoint(self._exe, self._scope, metadata, key))
-
-    async def transaction(
-        self, connection: Any, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
-        **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        """Call a function in a transaction of your database; see `Run.transaction`. Async connections, too."""
-        return await self._do(
-            transactions.plan(self._exe, self._scope, connection, fn, args, kwargs, name, key, awaiting=True)
+        return UnawaitedCall(
+            self._exe, "checkpoint", None, lambda: self._do(calls.checkpoint(self._exe, self._scope, metadata, key))
         )
 
-    async def version(self, name: str, number: int) -> int:
+    def transaction(
+        self, connection: Any, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
+        """Call a function in a transaction of your database; see `Run.transaction`. Async connections, too."""
+
+        def begin() -> Coroutine[Any, Any, Any]:
+            return self._do(
+                transactions.plan(self._exe, self._scope, connection, fn, args, kwargs, name, key, awaiting=True)
+            )
+
+        return UnawaitedCall(self._exe, "transaction", fn, begin, (*args, *kwargs.values()))
+
+    def version(self, name: str, number: int) -> Coroutine[Any, Any, int]:
         """Which version of a piece of code this run takes; see `Run.version`."""
-        return await self._do(calls.version(self._exe, self._scope, name, number))
+        return UnawaitedCall(
+            self._exe, "version", name, lambda: self._do(calls.version(self._exe, self._scope, name, number))
+        )
 
-    async def now(self) -> dt.datetime:
+    def now(self) -> Coroutine[Any, Any, dt.datetime]:
         """The time; see `Run.now`."""
-        return await self._do(calls.now(self._exe, self._scope))
+        return UnawaitedCall(self._exe, "now", None, lambda: self._do(calls.now(self._exe, self._scope)))
 
-    async def random(self) -> random.Random:
+    def random(self) -> Coroutine[Any, Any, random.Random]:
         """A source of chance; see `Run.random`."""
-        return await self._do(calls.random(self._exe, self._scope))
+        return UnawaitedCall(self._exe, "random", None, lambda: self._do(calls.random(self._exe, self._scope)))
 
-    async def uuid(self) -> uuid.UUID:
+    def uuid(self) -> Coroutine[Any, Any, uuid.UUID]:
         """A new UUID; see `Run.uuid`."""
-        return await self._do(calls.uuid(self._exe, self._scope))
+        return UnawaitedCall(self._exe, "uuid", None, lambda: self._do(calls.uuid(self._exe, self._scope)))
 
-    async def log(self, message: str, *, level: str = "info", **data: Any) -> None:
+    def log(self, message: str, *, level: str = "info", **data: Any) -> Coroutine[Any, Any, None]:
         """Note a line in the journal, once; see `Run.log`."""
-        await self._do(calls.log(self._exe, self._scope, message, level, data))
+
+        async def begin() -> None:
+            await self._do(calls.log(self._exe, self._scope, message, level, data))
+
+        return UnawaitedCall(self._exe, "log", message, begin, (message, *data.values()))
 
 
 class _AsyncTurns(AsyncIterator[int]):

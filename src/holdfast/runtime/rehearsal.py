@@ -83,6 +83,10 @@ def _rehearsed(app: AppCore, row: RunRow) -> Acts[Replayed]:
         error = raised
     if exe.record.diverged is not None:
         raise exe.record.diverged
+    missing = exe.find_missing_await(error)
+    if missing is not None and exe.record.ended is None:
+        raise missing
+    error = missing or error
     if not exe.is_waiting:
         left = exe.record.unseen()
         if left is not None:
