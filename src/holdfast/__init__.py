@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.async_run import AsyncRun
     from holdfast.runtime.handle import Handle
     from holdfast.runtime.registry import Workflow
-    from holdfast.runtime.run import Run
+    from holdfast.runtime.run import Run, current_run
     from holdfast.runtime.worker import Worker
     from holdfast.verbs.store import Claim, Store
 
@@ -144,6 +144,7 @@ _LATE: Final = {
     "Store": "holdfast.verbs.store",
     "Worker": "holdfast.runtime.worker",
     "Workflow": "holdfast.runtime.registry",
+    "current_run": "holdfast.runtime.run",
     "field": "holdfast.engine.forms",
     "open": "holdfast.opening",
 }
@@ -263,6 +264,7 @@ __all__ = [
     "Worker",
     "Workflow",
     "WorkflowConflict",
+    "current_run",
     "field",
     "open",
 ]

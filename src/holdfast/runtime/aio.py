@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import NotFinished
 from holdfast.model.gates import GateInfo
@@ -14,6 +15,7 @@ from holdfast.model.views import RunInfo, RunList
 from holdfast.runtime import branching, outside, rollback
 from holdfast.runtime.advancing import advanced, claim_known, started
 from holdfast.runtime.app import Effects
+from holdfast.runtime.awaiting import on_own_thread
 from holdfast.runtime.handle import Memo, look, next_look_s, until_of
 from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info
@@ -69,6 +71,7 @@ class AsyncApp:
     """`app.aio`: what `App` does to runs, to await."""
 
     def __init__(self, app: App) -> None:
+        self._app = app
         self._core = app._core
         self._store = app.store
         self._driver = app._core.awaiting
@@ -190,3 +193,15 @@ class AsyncApp:
     async def runs(self, **choice: Any) -> RunList:
         """List runs; see `Store.runs`."""
         return await self._store.aio.runs(**choice)
+
+    async def close(self) -> None:
+        """Stop the app's threads, and close the store if the app opened it; see `App.close`."""
+        await on_own_thread(self._app.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -14,12 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.commands import Branch, Call, Raised, TimedOut, Together, Wait
+from holdfast.errors import Interrupt
 from holdfast.forking import watch
 from holdfast.model.commit import Commit
 from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.loops import awaited, told
 from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move
+from holdfast.runtime.run import as_current
 from holdfast.runtime.starting import Acts, Move
 
 if TYPE_CHECKING:
@@ -53,16 +55,32 @@ class AwaitingDriver:
         self._pool = None
 
     async def run(self, plan: Acts[R], carrier: Carrier | None = None) -> R:
-        """Carry out the plan; `carrier` if it is of an execution."""
+        """Carry out the plan; `carrier` if it is of an execution.
+
+        A cancellation of the task waits for a commit or an effect under way. In an execution the plan goes on until
+        the outcome is recorded, so that a cancelled task leaves no effect in doubt; then the cancellation goes on.
+        """
         loop = asyncio.get_running_loop()
         committed, threads = self._waiter.committed, self._waiter.threads
+        cancelled: asyncio.CancelledError | None = None
         try:
             step = next(plan)
             while True:
                 try:
                     kind = type(step)
                     if kind is Commit:
-                        result = await settled(committed(loop, step))
+                        work = asyncio.ensure_future(committed(loop, step))
+                        cancelled = await finish(work) or cancelled
+                        if cancelled is not None and (carrier is None or step.take is not None):
+                            work.exception()
+                            raise cancelled
+                        result = work.result()
+                    elif kind is Call and step.world:
+                        work = asyncio.ensure_future(awaited(self._call(step, carrier)))
+                        cancelled = await finish(work) or cancelled
+                        result = self._performed(work, cancelled)
+                    elif cancelled is not None:
+                        raise cancelled
                     elif kind in self._do:
                         result = await self._do[kind](step, carrier)
                     else:
@@ -71,13 +89,20 @@ class AwaitingDriver:
                     plan.close()
                     raise
                 except BaseException as error:
+                    cancelled = None if error is cancelled else cancelled
                     step = plan.throw(error)
                 else:
                     step = plan.send(result)
                     result = None  # as in Carrier.carry
         except StopIteration as done:
+            if cancelled is not None:
+                raise cancelled from None
             value: R = done.value
             return value
+        except (Exception, Interrupt) as error:
+            if cancelled is not None:
+                raise cancelled from error
+            raise
 
     async def move(self, command: Move) -> Moved:
         """Move a run on: in this task, or on a thread if its workflow is not async."""
@@ -90,7 +115,8 @@ class AwaitingDriver:
     async def _invoke(self, command: Invoke, _: Carrier | None) -> Any:
         run = AsyncRun(self, command.carrier, command.carrier.exe.root)
         try:
-            return await command.workflow.fn(run, *command.args, **command.kwargs)
+            with as_current(run):
+                return await command.workflow.fn(run, *command.args, **command.kwargs)
         except asyncio.CancelledError as error:
             raise _meant(error) from error
         except BaseException as error:
@@ -121,6 +147,15 @@ class AwaitingDriver:
             return told(work.result())
         finally:
             command.took_us = (time.perf_counter_ns() - began) // 1000
+
+    def _performed(self, work: asyncio.Future[Any], cancelled: asyncio.CancelledError | None) -> Any:
+        """What came of an effect. Only the end of its loop cancels the function itself."""
+        try:
+            return told(work.result())
+        except asyncio.CancelledError as error:
+            raise cancelled or _inner(error) from error
+        except TimedOut:
+            raise cancelled or TimedOut from None  # in doubt: decided when the run goes on
 
     async def _called(self, command: Call) -> Any:
         try:
@@ -174,8 +209,10 @@ class AwaitingDriver:
             if branch.plan is not None:
                 return await self.run(carrier.carry(branch.plan), carrier)
             assert branch.fn is not None
-            result = branch.fn(AsyncRun(self, carrier, branch.scope))
-            return await result if inspect.isawaitable(result) else result
+            run = AsyncRun(self, carrier, branch.scope)
+            with as_current(run):
+                result = branch.fn(run)
+                return await result if inspect.isawaitable(result) else result
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -194,14 +231,18 @@ def _called_here(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         raise RuntimeError("the function raised StopIteration") from error
 
 
-async def settled(future: Awaitable[R]) -> R:
-    """Wait for a commit. It is carried out even if this task is cancelled, so the outcome is awaited all the same."""
-    work = asyncio.ensure_future(future)
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise
+async def finish(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until `work` is done, even if this task is cancelled; then that cancellation is returned."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError as error:
+            cancelled = cancelled if work.cancelled() else error
+        except BaseException:  # what `work` raised is for the caller to take from it
+            if not work.done():
+                raise
+    return cancelled
 
 
 def _is_cancelled() -> bool:

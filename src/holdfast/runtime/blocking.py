@@ -15,7 +15,7 @@ from holdfast.errors import Interrupt, InvalidInput
 from holdfast.model.commit import Commit
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move, told
-from holdfast.runtime.run import Run
+from holdfast.runtime.run import Run, as_current
 from holdfast.runtime.starting import Acts, Move
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class BlockingDriver:
     def _invoke(self, command: Invoke, _: Carrier | None) -> Any:
         run = Run(self, command.carrier, command.carrier.exe.root)
         try:
-            return command.workflow.fn(run, *command.args, **command.kwargs)
+            with as_current(run):
+                return command.workflow.fn(run, *command.args, **command.kwargs)
         except BaseException as error:
             if is_passing(error):
                 raise Passing from error
@@ -108,14 +109,14 @@ class BlockingDriver:
 
         def work() -> None:
             try:
-                result = context.run(command.fn, *command.args, **command.kwargs)
+                result = command.fn(*command.args, **command.kwargs)
                 if inspect.isawaitable(result):
                     result = self.app.loop.run(result, command.timeout_s)
                 outcome.append(result)
             except BaseException as error:
                 outcome.append(Raised(error))
 
-        thread = threading.Thread(target=work, name="holdfast-step", daemon=True)
+        thread = threading.Thread(target=context.run, args=(work,), name="holdfast-step", daemon=True)
         thread.start()
         thread.join(command.timeout_s)
         if not outcome:
@@ -170,6 +171,8 @@ class BlockingDriver:
                 raise InvalidInput(
                     "an async branch belongs into an async def workflow; here it must be a plain function"
                 )
-            return branch.fn(Run(self, carrier, branch.scope))
+            run = Run(self, carrier, branch.scope)
+            with as_current(run):
+                return branch.fn(run)
         except BaseException as error:
             return Raised(error)
