@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_a_function_that_is_no_workflow_is_refused(local: Stage) -> None:
         """Not registered."""
 
     with pytest.raises(InvalidInput, match=r"put @app\.workflow above it"):
-        local.app.start(stranger)
+        local.app.start(cast(Any, stranger))
     with pytest.raises(UnknownWorkflow, match="'nobody'"):
         local.app.upgrade("nobody", 1)(lambda state: state)
 

@@ -69,7 +69,7 @@ def test_going_back_without_a_place_or_a_rollback_to_take_up_is_told(local: Stag
 def test_a_map_of_what_is_no_list_is_refused(local: Stage) -> None:
     @local.flow
     async def flow(run: AsyncRun) -> Any:
-        return await run.map(len, 5)  # type: ignore[arg-type]
+        return await run.map(len, 5)  # type: ignore[call-overload]
 
     with pytest.raises(holdfast.RunFailed, match="5 is no list of items"):
         local.start(flow).result(5)

@@ -81,7 +81,7 @@ def _contend(at: Site, rounds: int, figures: Figures) -> None:
 def _make(at: Site, rounds: int) -> None:
     with _app(at) as app:
         for number in range(rounds):
-            app.start(_WORKFLOWS[number % 2], _place(at), number, run_id=f"run {number}")
+            app.start(_WORKFLOWS[number % 2].__name__, _place(at), number, run_id=f"run {number}")
 
 
 def _answer_all(at: Site, rounds: int, me: int, barrier: mmap.mmap, mutant: str | None) -> None:

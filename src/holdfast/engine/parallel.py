@@ -11,15 +11,16 @@ from holdfast.engine.commands import Branch, EntryData, Plan, Raised, Together
 from holdfast.engine.execution import Execution
 from holdfast.engine.scope import InCall, Scope
 from holdfast.engine.steps import Spec, step
-from holdfast.errors import Cancelled, Halted, Interrupt, InvalidInput, LeaseLost, Suspended
+from holdfast.errors import Cancelled, Diverged, Halted, Interrupt, InvalidInput, LeaseLost, MissingAwait, Suspended
 from holdfast.limits import BRANCHES_MAX
 
 _GRAVEST: Final = (LeaseLost, Halted, Cancelled, Suspended)
 
 
 def gather(
-    exe: Execution, scope: Scope, branches: Sequence[Callable[[Any], Any]], limit: int | None, key: str | None
-) -> Plan[list[Any]]:
+    exe: Execution, scope: Scope, branches: Sequence[Callable[[Any], Any]], limit: int | None, key: str | None, *,
+    return_exceptions: bool = False,
+) -> Plan[list[Any]]:  # fmt: skip
     """Do the branches side by side and give their results in order."""
     for branch in branches:
         if not callable(branch):
@@ -27,12 +28,13 @@ def gather(
     with _call(scope, "gather", key, len(branches), limit) as (call, entries):
         yield from _begun(exe, scope, "gather", call, key, entries, len(branches))
         work = [Branch(scope.inner(f"{call}[{index}]", main=False), fn=branch) for index, branch in enumerate(branches)]
-        return (yield from _together(exe, scope, work, limit))
+        return (yield from _together(exe, scope, work, limit, return_exceptions))
 
 
 def map_items(
-    exe: Execution, scope: Scope, spec: Spec, items: Iterable[Any], limit: int | None, key: str | None
-) -> Plan[list[Any]]:
+    exe: Execution, scope: Scope, spec: Spec, items: Iterable[Any], limit: int | None, key: str | None, *,
+    return_exceptions: bool = False,
+) -> Plan[list[Any]]:  # fmt: skip
     """Call a function for each item, each as a step, side by side, and give the results in order."""
     try:
         things = list(items)
@@ -47,7 +49,7 @@ def map_items(
             inner = scope.inner(f"{call}[{index}]", main=False)
             each = msgspec.structs.replace(spec, args=(item, *spec.args), key=None)
             work.append(Branch(inner, plan=step(exe, inner, each)))
-        return (yield from _together(exe, scope, work, limit))
+        return (yield from _together(exe, scope, work, limit, return_exceptions))
 
 
 def _call(scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> InCall:
@@ -73,7 +75,9 @@ def _begun(
         yield from exe.write(scope, [scope.entry(name, call, key is not None, count=count)])
 
 
-def _together(exe: Execution, scope: Scope, work: list[Branch], limit: int | None) -> Plan[list[Any]]:
+def _together(
+    exe: Execution, scope: Scope, work: list[Branch], limit: int | None, return_exceptions: bool
+) -> Plan[list[Any]]:
     if not work:
         return []
     results: list[Any] = yield Together(work, limit or min(len(work), exe.branches))
@@ -93,6 +97,7 @@ def _together(exe: Execution, scope: Scope, work: list[Branch], limit: int | Non
                 if kind is Suspended:
                     scope.stopped = error
                 raise error
-    if raised:
-        raise raised[0]
-    return results
+    for error in raised:  # a mistake in the code is not an outcome of a branch
+        if not return_exceptions or isinstance(error, (Diverged, MissingAwait)):
+            raise error
+    return [result.error if isinstance(result, Raised) else result for result in results]

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import decimal
 import enum
 import functools
+import inspect
 import sys
+import types
 import typing
+import uuid
 import weakref
+from collections import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidInput
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
+_MOMENTS = (dt.datetime, dt.date, dt.time, dt.timedelta, uuid.UUID, decimal.Decimal)
+_CONTAINERS = (list, tuple, set, frozenset, dict, abc.Sequence, abc.Mapping)
+CONVERSION_ERRORS: Final = (msgspec.ValidationError, TypeError, ValueError, AttributeError)
 
 Convert = Callable[[Any], Any]
 _converters: weakref.WeakKeyDictionary[Any, Convert | None] = weakref.WeakKeyDictionary()
@@ -35,46 +44,140 @@ def typed_result(fn: Callable[..., Any], value: Any, call: str) -> Any:
         return value
     try:
         return convert(value)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
+    except CONVERSION_ERRORS as error:
         raise InvalidInput(f"the result of {call!r} does not fit the annotation of its function: {error}") from error
 
 
 def _converter(fn: Any) -> Convert | None:
+    return converter_of(hints_of(fn).get("return"))
+
+
+def hints_of(fn: Any) -> dict[str, Any]:
+    """The annotations of a function, without those that name what exists only for a type checker."""
+    fn = fn.func if isinstance(fn, functools.partial) else fn
     if not hasattr(fn, "__annotations__") and hasattr(type(fn), "__call__"):  # noqa: B004 - an object with its own call
         fn = type(fn).__call__
     try:
-        annotation = typing.get_type_hints(fn).get("return")
-    except Exception:  # an annotation may name what exists only for a type checker
-        return None
-    return converter_of(annotation)
+        return typing.get_type_hints(fn, include_extras=True)
+    except Exception:
+        return {name: hint for name in fn.__annotations__ for hint in _hint(inspect.unwrap(fn), name)}
 
 
-def converter_of(annotation: Any) -> Convert | None:
-    """What makes the annotated type of builtins; None if they are fine as they are."""
-    if annotation is None or annotation in _PLAIN or not _structured(annotation, 0):
+def _hint(fn: Any, name: str) -> list[Any]:
+    alone = types.SimpleNamespace(__annotations__={name: fn.__annotations__.get(name)})
+    try:
+        return [typing.get_type_hints(alone, getattr(fn, "__globals__", {}), include_extras=True)[name]]
+    except Exception:
+        return []
+
+
+def converter_of(annotation: Any, *, moments: bool = False) -> Convert | None:
+    """What makes the annotated type of builtins; None if they are fine as they are.
+
+    `moments`: also dates, times, UUIDs and decimals, which are stored as such but come as text from JSON.
+    """
+    if annotation is None or annotation in _PLAIN or not _structured(annotation, _MOMENTS if moments else (), 0):
         return None
+    return _conversion(annotation)
+
+
+def checker_of(annotation: Any) -> Convert | None:
+    """What makes the annotated type of builtins and refuses what does not fit; None if that cannot be told."""
+    return _conversion(annotation) if annotation is not Any and _is_known(annotation, 0) else None
+
+
+def _conversion(annotation: Any) -> Convert | None:
     if _has_pydantic(annotation, 0):
         adapter = sys.modules["pydantic"].TypeAdapter(annotation)
         return adapter.validate_python  # type: ignore[no-any-return]
-    return lambda value: value if _is_instance(value, annotation) else msgspec.convert(value, annotation)
+    try:
+        msgspec.convert(None, annotation)
+    except msgspec.ValidationError:
+        pass
+    except (TypeError, NotImplementedError):
+        return _inner_conversion(annotation)
+    return lambda value: (
+        value if _is_instance(value, annotation) else msgspec.convert(value, annotation, builtin_types=(bytes,))
+    )
+
+
+def _inner_conversion(annotation: Any) -> Convert | None:
+    """For what msgspec has no single answer to: a choice between several classes, and lists and dicts of that."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return functools.partial(_chosen, [(one, _conversion(one)) for one in inner])
+    each = _conversion(inner[-1]) if inner else None
+    if each is None:
+        return None
+    if origin is dict:
+        return lambda value: {name: each(one) for name, one in value.items()}
+    if origin in (list, set, frozenset) or (origin is tuple and len(inner) == 2 and inner[0] is ...):
+        return lambda value: origin(each(one) for one in value)
+    return None
+
+
+def _chosen(members: list[tuple[Any, Convert | None]], value: Any) -> Any:
+    """The first class of a choice that the value fits; one with just these fields before others."""
+    names = set(value) if isinstance(value, dict) else None
+    problems = []
+    for member, convert in sorted(members, key=lambda one: _fields(one[0]) != names):
+        try:
+            return value if convert is None else convert(value)
+        except CONVERSION_ERRORS as error:
+            problems.append(f"{getattr(member, '__name__', member)}: {error}")
+    raise ValueError("it fits none of the choices: " + "; ".join(problems))
+
+
+def _fields(member: Any) -> set[str] | None:
+    if dataclasses.is_dataclass(member):
+        return {field.name for field in dataclasses.fields(member)}
+    found = getattr(member, "__struct_fields__", None) or getattr(member, "__pydantic_fields__", None)
+    return set(found) if found else None
 
 
 def _is_instance(value: Any, annotation: Any) -> bool:
-    return isinstance(annotation, type) and isinstance(value, annotation)
+    return isinstance(annotation, type) and isinstance(value, annotation) and not isinstance(value, bool)
 
 
-def _structured(annotation: Any, depth: int) -> bool:
+def _structured(annotation: Any, leaves: tuple[type, ...], depth: int) -> bool:
     """Whether something in the annotation is more than builtins."""
     if depth > 20:
         return False
     if isinstance(annotation, type) and not typing.get_origin(annotation):
-        return (
-            dataclasses.is_dataclass(annotation)
-            or issubclass(annotation, (msgspec.Struct, enum.Enum))
-            or hasattr(annotation, "__pydantic_fields__")
-            or (issubclass(annotation, tuple) and hasattr(annotation, "_fields"))
-        )
-    return any(_structured(inner, depth + 1) for inner in typing.get_args(annotation))
+        return annotation in leaves or _is_class_with_fields(annotation) or issubclass(annotation, enum.Enum)
+    return any(_structured(inner, leaves, depth + 1) for inner in typing.get_args(annotation))
+
+
+def _is_class_with_fields(annotation: type) -> bool:
+    return (
+        dataclasses.is_dataclass(annotation)
+        or issubclass(annotation, msgspec.Struct)
+        or hasattr(annotation, "__pydantic_fields__")
+        or (issubclass(annotation, tuple) and hasattr(annotation, "_fields"))
+    )
+
+
+def _is_known(annotation: Any, depth: int) -> bool:
+    """Whether every part of the annotation is of a kind that is converted and checked."""
+    if depth > 20:
+        return False
+    if annotation is None or annotation is Any or annotation is ...:
+        return True
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return True
+    if origin is typing.Annotated:
+        return _is_known(inner[0], depth + 1)
+    if origin in (typing.Union, types.UnionType) or origin in _CONTAINERS:
+        return all(_is_known(one, depth + 1) for one in inner)
+    if not isinstance(annotation, type):
+        return False
+    return (
+        annotation in (*_PLAIN, *_MOMENTS, *_CONTAINERS)
+        or _is_class_with_fields(annotation)
+        or issubclass(annotation, enum.Enum)
+        or typing.is_typeddict(annotation)
+    )
 
 
 def _has_pydantic(annotation: Any, depth: int) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
 from holdfast.errors import NotFinished
 from holdfast.model.gates import GateInfo
@@ -17,6 +17,7 @@ from holdfast.runtime.advancing import advanced, claim_known, started
 from holdfast.runtime.app import Effects
 from holdfast.runtime.awaiting import on_own_thread
 from holdfast.runtime.handle import Memo, look, next_look_s, until_of
+from holdfast.runtime.registry import R, Workflow
 from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from holdfast.graphs.definition import Graph
     from holdfast.runtime.app import App
 
+P = ParamSpec("P")
 
-class AsyncHandle:
+
+class AsyncHandle(Generic[R]):
     """One run, for awaiting callers; see `Handle`."""
 
     def __init__(self, app: AsyncApp, run_id: str) -> None:
@@ -44,14 +47,15 @@ class AsyncHandle:
         """Its open gates."""
         return await self._app.gates(self.run_id)
 
-    async def result(self, timeout: float | None = None) -> Any:
+    async def result(self, timeout: float | None = None) -> R:
         """Wait until the run has ended and return its result; see `Handle.result`."""
         until = until_of(timeout)
         looks, memo = 0, Memo()
         while True:
             found = await self._app._driver.run(look(self._app._core, self.run_id, memo))
             if found.ended:
-                return found.result
+                result: R = found.result
+                return result
             if found.claimed is not None:
                 await self._app._advance(found.claimed)
                 looks = 0
@@ -81,7 +85,26 @@ class AsyncApp:
         if claimed is not None:
             await self._driver.run(advanced(self._core, claimed, once=once))
 
+    @overload
+    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]: ...
+    @overload
     async def start(
+        self, workflow: Workflow[..., R], /, *args: Any, run_id: str | None,
+        metadata: dict[str, Any] | None = None, here: bool = True, **kwargs: Any,
+    ) -> AsyncHandle[R]: ...  # fmt: skip
+    @overload
+    async def start(
+        self, workflow: Workflow[..., R], /, *args: Any, metadata: dict[str, Any] | None,
+        run_id: str | None = None, here: bool = True, **kwargs: Any,
+    ) -> AsyncHandle[R]: ...  # fmt: skip
+    @overload
+    async def start(
+        self, workflow: Workflow[..., R], /, *args: Any, here: bool,
+        run_id: str | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
+    ) -> AsyncHandle[R]: ...  # fmt: skip
+    @overload
+    async def start(self, workflow: str, /, *args: Any, **options: Any) -> AsyncHandle[Any]: ...
+    async def start(  # type: ignore[misc]  # options are taken before what is the workflow's
         self,
         workflow: Any,
         /,
@@ -90,7 +113,7 @@ class AsyncApp:
         metadata: dict[str, Any] | None = None,
         here: bool = True,
         **kwargs: Any,
-    ) -> AsyncHandle:
+    ) -> AsyncHandle[Any]:
         """Start a run; see `App.start`."""
         plan = started(self._core, workflow, args, kwargs, run_id, metadata, here=here)
         handle_id, claimed = await self._driver.run(plan)

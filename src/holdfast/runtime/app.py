@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast import forking
 from holdfast.engine.verdicts import Classifier, check_classifier
@@ -29,10 +29,22 @@ from holdfast.verbs.store import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.aio import AsyncApp
+    from holdfast.runtime.async_run import AsyncRun
+    from holdfast.runtime.run import Run
 
+P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Effects = Literal["reuse", "perform", "ask"]
+
+
+class WorkflowDecorator(Protocol):
+    """What `app.workflow(name=…)` returns: it keeps the types of the function's input and result."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[AsyncRun, P], Awaitable[R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Run, P], R], /) -> Workflow[P, R]: ...
 
 
 class App(Declaring):
@@ -84,11 +96,11 @@ class App(Declaring):
     # --- what is known by name ---------------------------------------------------------------------------------------
 
     @overload
-    def workflow(self, fn: Callable[..., Any]) -> Workflow: ...
+    def workflow(self, fn: Callable[Concatenate[AsyncRun, P], Awaitable[R]]) -> Workflow[P, R]: ...
     @overload
-    def workflow(
-        self, *, name: str | None = None, version: int = 1, retry: Any = None
-    ) -> Callable[[Callable[..., Any]], Workflow]: ...
+    def workflow(self, fn: Callable[Concatenate[Run, P], R]) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, *, name: str | None = None, version: int = 1, retry: Any = None) -> WorkflowDecorator: ...
     def workflow(
         self, fn: Callable[..., Any] | None = None, *, name: str | None = None, version: int = 1, retry: Any = None
     ) -> Any:
@@ -161,7 +173,26 @@ class App(Declaring):
         if claimed is not None:
             self._driver.run(advanced(self._core, claimed, once=once))
 
+    @overload
+    def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
     def start(
+        self, workflow: Workflow[..., R], /, *args: Any, run_id: str | None,
+        metadata: dict[str, Any] | None = None, here: bool = True, **kwargs: Any,
+    ) -> Handle[R]: ...  # fmt: skip
+    @overload
+    def start(
+        self, workflow: Workflow[..., R], /, *args: Any, metadata: dict[str, Any] | None,
+        run_id: str | None = None, here: bool = True, **kwargs: Any,
+    ) -> Handle[R]: ...  # fmt: skip
+    @overload
+    def start(
+        self, workflow: Workflow[..., R], /, *args: Any, here: bool,
+        run_id: str | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
+    ) -> Handle[R]: ...  # fmt: skip
+    @overload
+    def start(self, workflow: str, /, *args: Any, **options: Any) -> Handle[Any]: ...
+    def start(  # type: ignore[misc]  # options are taken before what is the workflow's
         self,
         workflow: Any,
         /,
@@ -170,7 +201,7 @@ class App(Declaring):
         metadata: dict[str, Any] | None = None,
         here: bool = True,
         **kwargs: Any,
-    ) -> Handle:
+    ) -> Handle[Any]:
         """Start a run. With a `run_id` that is there already, with the same input, it is that run.
 
         Never raises what the workflow raised; `result()` does.

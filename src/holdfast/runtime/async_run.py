@@ -6,7 +6,7 @@ import datetime as dt
 import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.engine import loops
 from holdfast.engine.commands import Plan
@@ -20,8 +20,11 @@ from holdfast.runtime.unawaited import UnawaitedCall
 if TYPE_CHECKING:
     from holdfast.runtime.awaiting import AwaitingDriver
     from holdfast.runtime.carrier import Carrier
+    from holdfast.runtime.registry import Workflow
 
+P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class AsyncRun(RunBase):
@@ -85,6 +88,21 @@ class AsyncRun(RunBase):
 
         return UnawaitedCall(self._exe, "effect", fn, begin, (*args, *kwargs.values()))
 
+    @overload
+    def ask(
+        self, prompt: str, fields: type[T], *, show: Any = None, who: Any = None,
+        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
+    ) -> Coroutine[Any, Any, T]: ...  # fmt: skip
+    @overload
+    def ask(
+        self, prompt: str, fields: dict[str, Any], *, show: Any = None, who: Any = None,
+        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
+    ) -> Coroutine[Any, Any, dict[str, Any]]: ...  # fmt: skip
+    @overload
+    def ask(
+        self, prompt: str, fields: Any = None, *, show: Any = None, who: Any = None,
+        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
+    ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
     def ask(
         self, prompt: str, fields: Any = None, *, show: Any = None, who: Any = None,
         expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
@@ -96,24 +114,63 @@ class AsyncRun(RunBase):
             (show,),
         )  # fmt: skip
 
+    @overload
+    def map(
+        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], *, return_exceptions: Literal[False] = False,
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, list[R]]: ...  # fmt: skip
+    @overload
+    def map(
+        self, fn: Callable[[T], R], items: Iterable[T], *, return_exceptions: Literal[False] = False,
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, list[R]]: ...  # fmt: skip
+    @overload
+    def map(
+        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], *, return_exceptions: Literal[True],
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, list[R | Exception]]: ...  # fmt: skip
+    @overload
+    def map(
+        self, fn: Callable[[T], R], items: Iterable[T], *, return_exceptions: Literal[True],
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, list[R | Exception]]: ...  # fmt: skip
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, limit: int | None = None, name: str | None = None,
-        key: str | None = None, retry: Any = None, timeout: float | None = None,
+        key: str | None = None, retry: Any = None, timeout: float | None = None, return_exceptions: bool = False,
     ) -> Coroutine[Any, Any, list[Any]]:  # fmt: skip
         """Call a function for each item, side by side, each as a step; see `Run.map`."""
-        return UnawaitedCall(
-            self._exe, "map", fn,
-            lambda: self._do(calls.map_items(self._exe, self._scope, fn, items, limit, name, key, retry, timeout)),
-            items if isinstance(items, list | tuple) else (items,),
-        )  # fmt: skip
 
+        def begin() -> Coroutine[Any, Any, list[Any]]:
+            plan = calls.map_items(
+                self._exe, self._scope, fn, items, limit, name, key, retry, timeout, return_exceptions
+            )  # fmt: skip
+            return self._do(plan)
+
+        return UnawaitedCall(self._exe, "map", fn, begin, items if isinstance(items, list | tuple) else (items,))
+
+    @overload
     def gather(
-        self, *branches: Callable[[AsyncRun], Any], limit: int | None = None, key: str | None = None
-    ) -> Coroutine[Any, Any, list[Any]]:
+        self, *branches: Callable[[AsyncRun], Awaitable[R]], return_exceptions: Literal[False] = False,
+        limit: int | None = None, key: str | None = None,
+    ) -> Coroutine[Any, Any, list[R]]: ...  # fmt: skip
+    @overload
+    def gather(
+        self, *branches: Callable[[AsyncRun], Awaitable[R]], return_exceptions: Literal[True], limit: int | None = None,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, list[R | Exception]]: ...  # fmt: skip
+    def gather(
+        self, *branches: Callable[[AsyncRun], Any], limit: int | None = None, key: str | None = None,
+        return_exceptions: bool = False,
+    ) -> Coroutine[Any, Any, list[Any]]:  # fmt: skip
         """Do several lines of work side by side; see `Run.gather`."""
         return UnawaitedCall(
-            self._exe, "gather", None, lambda: self._do(calls.gather(self._exe, self._scope, branches, limit, key))
-        )
+            self._exe, "gather", None,
+            lambda: self._do(calls.gather(self._exe, self._scope, branches, limit, key, return_exceptions)),
+        )  # fmt: skip
 
     def sleep(self, seconds: float | dt.timedelta, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Go on after so many seconds; see `Run.sleep`."""
@@ -144,13 +201,27 @@ class AsyncRun(RunBase):
             lambda: self._do(calls.send(self._exe, self._scope, run_id, event, value, key)), (value,),
         )  # fmt: skip
 
+    @overload
     def child(
+        self, workflow: Workflow[..., Any] | str, /, *args: Any, detached: Literal[True], key: str | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, str]: ...  # fmt: skip
+    @overload
+    def child(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def child(
+        self, workflow: Workflow[..., R], /, *args: Any, key: str | None, detached: Literal[False] = False,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, R]: ...  # fmt: skip
+    @overload
+    def child(self, workflow: str, /, *args: Any, **options: Any) -> Coroutine[Any, Any, Any]: ...
+    def child(  # type: ignore[misc]  # options are taken before what is the workflow's
         self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False, **kwargs: Any
     ) -> Coroutine[Any, Any, Any]:
         """Start a child run and return its result; see `Run.child`."""
         return UnawaitedCall(
             self._exe, "child", workflow,
-            lambda: self._do(calls.child(self._exe, self._scope, workflow, args, kwargs, key, detached)),
+            lambda: self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached)),
             (*args, *kwargs.values()),
         )  # fmt: skip
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import asking, children, effects, parallel, steps, values, waiting
 from holdfast.engine.commands import Plan
 from holdfast.engine.execution import Execution
 from holdfast.engine.scope import Scope
 from holdfast.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from holdfast.runtime.carrier import Carrier
 
 
 def step(
@@ -43,15 +46,17 @@ def ask(
 
 def map_items(
     exe: Execution, scope: Scope, fn: Any, items: Iterable[Any], limit: int | None, name: str | None,
-    key: str | None, retry: Any, timeout: float | None,
+    key: str | None, retry: Any, timeout: float | None, return_exceptions: bool,
 ) -> Plan[list[Any]]:  # fmt: skip
-    return parallel.map_items(exe, scope, steps.spec_of(fn, (), {}, name, None, retry, timeout), items, limit, key)
+    spec = steps.spec_of(fn, (), {}, name, None, retry, timeout)
+    return parallel.map_items(exe, scope, spec, items, limit, key, return_exceptions=return_exceptions)
 
 
 def gather(
-    exe: Execution, scope: Scope, branches: tuple[Callable[[Any], Any], ...], limit: int | None, key: str | None
-) -> Plan[list[Any]]:
-    return parallel.gather(exe, scope, branches, limit, key)
+    exe: Execution, scope: Scope, branches: tuple[Callable[[Any], Any], ...], limit: int | None, key: str | None,
+    return_exceptions: bool,
+) -> Plan[list[Any]]:  # fmt: skip
+    return parallel.gather(exe, scope, branches, limit, key, return_exceptions=return_exceptions)
 
 
 def sleep(exe: Execution, scope: Scope, seconds: Any, key: str | None) -> Plan[None]:
@@ -63,11 +68,13 @@ def sleep_until(exe: Execution, scope: Scope, when: Any, key: str | None) -> Pla
 
 
 def child(
-    exe: Execution, scope: Scope, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None,
+    carrier: Carrier, scope: Scope, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None,
     detached: bool,
 ) -> Plan[Any]:  # fmt: skip
     name = workflow if isinstance(workflow, str) else getattr(workflow, "name", getattr(workflow, "__name__", ""))
-    return children.child(exe, scope, workflow, name, args, kwargs, key, detached)
+    result = yield from children.child(carrier.exe, scope, workflow, name, args, kwargs, key, detached)
+    known = carrier.app.known(name)
+    return result if detached or known is None else known.typed_result(result)
 
 
 wait_for = waiting.wait_for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from holdfast.clock import US
 from holdfast.engine.record import record_of
@@ -16,6 +16,7 @@ from holdfast.model.views import RunInfo
 from holdfast.runtime import outside
 from holdfast.runtime.reads import last_entry, past_of
 from holdfast.runtime.reaper import redeliver, ring
+from holdfast.runtime.registry import R
 from holdfast.runtime.starting import Acts, Claimed, claim, is_held
 from holdfast.store.seal import check_run
 from holdfast.verbs.shown import run_info
@@ -47,7 +48,8 @@ def look(app: AppCore, run_id: str, memo: Memo) -> Acts[Look]:
     if row.status in TERMINAL:
         last = yield lambda: last_entry(app.core, row)
         if row.status == COMPLETED:
-            return Look(True, last.get("result"))
+            known, result = app.known(row.workflow), last.get("result")
+            return Look(True, result if known is None else known.typed_result(result))
         if row.status == CANCELLED:
             raise RunCancelled(run_id, last.get("by", ""))
         raise RunFailed(run_id, last.get("error") or {"type": "Unknown", "message": "nothing is recorded of it"})
@@ -87,8 +89,8 @@ def next_look_s(looks: int) -> float:
     return min(_LATER_LOOKS_S, _FIRST_LOOK_S * 1.5**looks)
 
 
-class Handle:
-    """One run, by its id. `app.start` and `app.handle` give one.
+class Handle(Generic[R]):
+    """One run, by its id, with the type of its result. `app.start` and `app.handle` give one.
 
     Example:
         handle = app.handle("order-17")
@@ -124,7 +126,7 @@ class Handle:
         """
         return self._app.gates(self.run_id)
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> R:
         """Wait until the run has ended and return its result; meanwhile move it on here whenever it is ready.
 
         Raises RunFailed, RunCancelled, or NotFinished after `timeout` seconds.
@@ -137,7 +139,8 @@ class Handle:
         while True:
             found = self._app._run("result", look(self._app._core, self.run_id, memo))
             if found.ended:
-                return found.result
+                result: R = found.result
+                return result
             if found.claimed is not None:
                 self._app._advance(found.claimed)
                 looks = 0

@@ -98,6 +98,8 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
         if past.line.edits:
             edits = yield lambda: edited(app.core, row, past.line)
             set_edits(exe, edits)
+        started = exe.record.started
+        given = ((), {}) if exe.record.rollback else workflow.typed_input(started["args"], started["kwargs"])
     except GeneratorExit:
         raise
     except BaseException as broken:
@@ -110,7 +112,7 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     app.heart.hold(carrier)
     app.executions.add(exe)
     try:
-        error = yield from _executed(carrier, workflow)
+        error = yield from _executed(carrier, Invoke(workflow, carrier, *given))
     finally:
         app.executions.discard(exe)
         app.heart.let_go(carrier)
@@ -151,9 +153,9 @@ def set_edits(exe: Execution, edits: list[Replacement]) -> None:
     exe.record.edits = Edits(edits, calls, apply)
 
 
-def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None]:
+def _executed(carrier: Carrier, invoke: Invoke) -> Acts[BaseException | None]:
     """Call the workflow's function and bring the run to its end, or give it back. What the caller should be told."""
-    exe, started = carrier.exe, carrier.exe.record.started
+    exe = carrier.exe
     if exe.record.rollback:
         from holdfast.runtime.rollback import go_on  # rare
 
@@ -163,7 +165,7 @@ def _executed(carrier: Carrier, workflow: Workflow) -> Acts[BaseException | None
     error: BaseException | None = None
     passing = False
     try:
-        result = yield Invoke(workflow, carrier, tuple(started["args"]), started["kwargs"])
+        result = yield invoke
     except GeneratorExit:
         raise
     except Passing as ended:

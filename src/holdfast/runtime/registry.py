@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic
 
+import msgspec
+
+from holdfast.engine.arguments import Arguments
+from holdfast.engine.results import typed_result
 from holdfast.engine.retry import ONCE, Retry, retry_of
 from holdfast.errors import InvalidInput, RunError, UnknownWorkflow
 from holdfast.ids import check_id
+from holdfast.runtime.codec import CODEC
 
 if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar  # type checkers bring it
+
     from holdfast.graphs.definition import Graph
     from holdfast.runtime.starting import Start
+
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Workflow:
-    """A registered workflow. Calling it calls the function."""
+class Workflow(Generic[P, R]):
+    """A registered workflow, with the types of its input and its result. Calling it calls the function."""
 
     def __init__(self, fn: Callable[..., Any], name: str, version: int, retry: Retry) -> None:
         self.fn = fn
@@ -27,10 +42,7 @@ class Workflow:
         self.retry = retry
         self.is_async = inspect.iscoroutinefunction(fn)
         self.upgrades: dict[int, Upgrade] = {}
-        try:
-            self._signature: inspect.Signature | None = inspect.signature(fn)
-        except (TypeError, ValueError):  # a builtin may have no signature to look at
-            self._signature = None
+        self._input = Arguments(fn, f"workflow {name!r}")
         self.__name__ = getattr(fn, "__name__", name)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
@@ -40,25 +52,30 @@ class Workflow:
     is_adopted = False
     """Whether it is known only by what its runs carry."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
+    def __call__(self, run: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.fn(run, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r} version {self.version}>"
 
     def check_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Whether the function can be called so; a run that can only fail is not begun."""
-        if self._signature is None:
-            return
-        try:
-            self._signature.bind(None, *args, **kwargs)
-        except TypeError as error:
-            raise InvalidInput(f"workflow {self.name!r} cannot be started so: {error}") from None
+        self._input.check_call(args, kwargs)
+
+    def typed_input(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Stored input as the function's annotations name its types."""
+        return self._input.typed(args, kwargs)
+
+    def typed_result(self, result: Any) -> R:
+        """A stored result as the function's return annotation names its type."""
+        found: R = typed_result(self.fn, result, self.name)
+        return found
 
     def prepared(self, start: Start) -> Start:
         """A run to be, checked, with what the workflow adds to it; a run that can only fail is not begun."""
         self.check_input(start.args, start.kwargs)
-        return start
+        args, kwargs = self._input.checked(start.args, start.kwargs, CODEC.settled)
+        return msgspec.structs.replace(start, args=args, kwargs=kwargs)
 
     def check_run(self, run_id: str, definition: Any) -> None:
         """Whether a run, by what it carries, is one of this workflow's; RunError or UnknownWorkflow if it is not."""

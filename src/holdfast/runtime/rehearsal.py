@@ -77,8 +77,9 @@ def _rehearsed(app: AppCore, row: RunRow) -> Acts[Replayed]:
         set_edits(exe, (yield lambda: edited(app.core, row, past.line)))
     exe.inbox_newest = 0  # what waits in the inbox has not been acted on yet
     started, result, error = exe.record.started, None, None
+    args, kwargs = workflow.typed_input(started["args"], started["kwargs"])
     try:
-        result = yield Invoke(workflow, carrier, tuple(started["args"]), started["kwargs"])
+        result = yield Invoke(workflow, carrier, args, kwargs)
     except (Exception, Interrupt, SystemExit) as raised:
         error = raised
     if exe.record.diverged is not None:

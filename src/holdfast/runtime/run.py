@@ -8,7 +8,7 @@ import datetime as dt
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.engine import loops
 from holdfast.engine.commands import Plan
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.async_run import AsyncRun
     from holdfast.runtime.blocking import BlockingDriver
     from holdfast.runtime.carrier import Carrier
+    from holdfast.runtime.registry import Workflow
 
+P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 DoubtPolicy = Literal["ask", "retry", "fail"]
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -154,6 +157,21 @@ class Run(RunBase):
         )  # fmt: skip
         return self._do(plan)
 
+    @overload
+    def ask(
+        self, prompt: str, fields: type[T], *, show: Any = None, who: Any = None,
+        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
+    ) -> T: ...  # fmt: skip
+    @overload
+    def ask(
+        self, prompt: str, fields: dict[str, Any], *, show: Any = None, who: Any = None,
+        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
+    ) -> dict[str, Any]: ...  # fmt: skip
+    @overload
+    def ask(
+        self, prompt: str, fields: Any = None, *, show: Any = None, who: Any = None,
+        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
+    ) -> Any: ...  # fmt: skip
     def ask(
         self, prompt: str, fields: Any = None, *, show: Any = None, who: Any = None,
         expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
@@ -170,24 +188,70 @@ class Run(RunBase):
         """
         return self._do(calls.ask(self._exe, self._scope, prompt, fields, show, who, expires, expired, key))
 
+    @overload
+    def map(
+        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], *, return_exceptions: Literal[False] = False,
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    def map(
+        self, fn: Callable[[T], R], items: Iterable[T], *, return_exceptions: Literal[False] = False,
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    def map(
+        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], *, return_exceptions: Literal[True],
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> list[R | Exception]: ...  # fmt: skip
+    @overload
+    def map(
+        self, fn: Callable[[T], R], items: Iterable[T], *, return_exceptions: Literal[True],
+        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        timeout: float | None = None,
+    ) -> list[R | Exception]: ...  # fmt: skip
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, limit: int | None = None, name: str | None = None,
-        key: str | None = None, retry: Any = None, timeout: float | None = None,
+        key: str | None = None, retry: Any = None, timeout: float | None = None, return_exceptions: bool = False,
     ) -> list[Any]:  # fmt: skip
         """Call a function for each item, side by side, each as a step; the results in order.
+
+        If some fail, the error of the first is raised when all have ended. With `return_exceptions=True` the list has
+        the error, a StepFailed, in the place of each result that is missing.
 
         Example:
             sizes = run.map(len, ["a", "bb", "ccc"], limit=8)
         """
-        return self._do(calls.map_items(self._exe, self._scope, fn, items, limit, name, key, retry, timeout))
+        plan = calls.map_items(
+            self._exe, self._scope, fn, items, limit, name, key, retry, timeout, return_exceptions
+        )  # fmt: skip
+        return self._do(plan)
 
-    def gather(self, *branches: Callable[[Run], Any], limit: int | None = None, key: str | None = None) -> list[Any]:
+    @overload
+    def gather(
+        self, *branches: Callable[[Run], R], return_exceptions: Literal[False] = False, limit: int | None = None,
+        key: str | None = None,
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    def gather(
+        self, *branches: Callable[[Run], R], return_exceptions: Literal[True], limit: int | None = None,
+        key: str | None = None,
+    ) -> list[R | Exception]: ...  # fmt: skip
+    def gather(
+        self, *branches: Callable[[Run], Any], limit: int | None = None, key: str | None = None,
+        return_exceptions: bool = False,
+    ) -> list[Any]:  # fmt: skip
         """Do several lines of work side by side; each gets a run of its own. The results in order.
+
+        With `return_exceptions=True` the list has what a branch raised in the place of its result. Branches that wait
+        or are cancelled still stop the run.
 
         Example:
             both = run.gather(lambda r: r.step(len, "a"), lambda r: r.step(len, "bb"))
         """
-        return self._do(calls.gather(self._exe, self._scope, branches, limit, key))
+        return self._do(calls.gather(self._exe, self._scope, branches, limit, key, return_exceptions))
 
     def sleep(self, seconds: float | dt.timedelta, *, key: str | None = None) -> None:
         """Go on after so many seconds. For more than a second nothing is held meanwhile.
@@ -223,15 +287,32 @@ class Run(RunBase):
         """
         self._do(calls.send(self._exe, self._scope, run_id, event, value, key))
 
-    def child(self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False, **kwargs: Any) -> Any:
+    @overload
+    def child(
+        self, workflow: Workflow[..., Any] | str, /, *args: Any, detached: Literal[True], key: str | None = None,
+        **kwargs: Any,
+    ) -> str: ...  # fmt: skip
+    @overload
+    def child(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def child(
+        self, workflow: Workflow[..., R], /, *args: Any, key: str | None, detached: Literal[False] = False,
+        **kwargs: Any,
+    ) -> R: ...  # fmt: skip
+    @overload
+    def child(self, workflow: str, /, *args: Any, **options: Any) -> Any: ...
+    def child(  # type: ignore[misc]  # options are taken before what is the workflow's
+        self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False, **kwargs: Any
+    ) -> Any:
         """Start a child run and return its result. It has its own journal; if this run is cancelled, so is it.
 
-        With `detached=True` its id is returned at once and it is on its own.
+        The result has the type that the child's return annotation names. With `detached=True` its id is returned at
+        once and it is on its own.
 
         Example:
             text = run.child(greet, "ana")
         """
-        return self._do(calls.child(self._exe, self._scope, workflow, args, kwargs, key, detached))
+        return self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached))
 
     def loop(self, *, key: str | None = None) -> Iterator[int]:
         """The durable loop: each turn ends with a checkpoint of `run.state`, and finished turns are never replayed.
