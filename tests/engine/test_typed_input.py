@@ -7,7 +7,7 @@ import datetime as dt
 import enum
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -50,6 +50,10 @@ class Pair(NamedTuple):
     right: Item
 
 
+class Note(TypedDict):
+    text: str
+
+
 MOMENT = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
 VALUES: list[tuple[Any, Any, Any]] = [
     (Item, Item("cup"), {"name": "cup", "colour": "red"}),
@@ -70,6 +74,8 @@ VALUES: list[tuple[Any, Any, Any]] = [
     (list[Item | Box], [Box([]), Item("a")], [{"items": []}, {"name": "a"}]),
     (list[Order], [Order(number=1)], [{"number": 1}]),
     (tuple[int, Item], (1, Item("a")), [1, {"name": "a"}]),
+    (Note, {"text": "a"}, {"text": "a"}),
+    (bool, True, True),
     (bytes, b"\0", b"\0"),
     (float, 1.5, 1.5),
     (Any, {"free": [1]}, {"free": [1]}),
@@ -136,6 +142,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Order, {"number": "many"}, "number"),
     (list[Point], [{"x": 1}, {"x": "two"}], "int"),
     (int, "5", "int"),
+    (Note, {"text": 3}, "str"),
     (bytes, "text", "bytes"),
     (Item | Box, {"neither": 1}, "none of the choices"),
 ]

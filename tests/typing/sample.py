@@ -81,6 +81,16 @@ def untyped(run, value):  # type: ignore[no-untyped-def]
     return value
 
 
+@app.workflow
+def many(run: holdfast.Run, *orders: Order, **named: Order) -> int:
+    return len(orders) + len(named)
+
+
+@app.workflow  # error
+def mixed_up(run: holdfast.AsyncRun) -> int:
+    return 3
+
+
 def outside() -> None:
     order = Order(1)
     reveal_type(plain)  # Workflow[order: Order, note: str, list[Order]]
@@ -95,6 +105,7 @@ def outside() -> None:
     app.start(plain, "A-17")  # error
     app.start(waiting)  # error
     app.start(untyped, 1)
+    reveal_type(app.start(many, order, a=order).result())  # int
 
 
 async def outside_awaiting() -> None:

@@ -60,7 +60,7 @@ def hints_of(fn: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(fn, include_extras=True)
     except Exception:
-        return {name: hint for name in fn.__annotations__ for hint in _hint(inspect.unwrap(fn), name)}
+        return {name: hint for name in getattr(fn, "__annotations__", {}) for hint in _hint(inspect.unwrap(fn), name)}
 
 
 def _hint(fn: Any, name: str) -> list[Any]:
@@ -136,7 +136,9 @@ def _fields(member: Any) -> set[str] | None:
 
 
 def _is_instance(value: Any, annotation: Any) -> bool:
-    return isinstance(annotation, type) and isinstance(value, annotation) and not isinstance(value, bool)
+    if not isinstance(annotation, type) or isinstance(value, bool) or typing.is_typeddict(annotation):
+        return False
+    return isinstance(value, annotation)
 
 
 def _structured(annotation: Any, leaves: tuple[type, ...], depth: int) -> bool:

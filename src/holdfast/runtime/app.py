@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from holdfast import forking
 from holdfast.engine.verdicts import Classifier, check_classifier
@@ -20,7 +20,7 @@ from holdfast.runtime.blocking import BlockingDriver
 from holdfast.runtime.core import LEASE_S, AppCore
 from holdfast.runtime.declaring import Declaring
 from holdfast.runtime.handle import Handle
-from holdfast.runtime.registry import Upgrade, Workflow
+from holdfast.runtime.registry import Upgrade, Workflow, WorkflowDecorator
 from holdfast.runtime.starting import Acts, Claimed
 from holdfast.runtime.worker import Worker
 from holdfast.verbs.holding import lease_us_of
@@ -36,15 +36,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Effects = Literal["reuse", "perform", "ask"]
-
-
-class WorkflowDecorator(Protocol):
-    """What `app.workflow(name=…)` returns: it keeps the types of the function's input and result."""
-
-    @overload
-    def __call__(self, fn: Callable[Concatenate[AsyncRun, P], Awaitable[R]], /) -> Workflow[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[Concatenate[Run, P], R], /) -> Workflow[P, R]: ...
 
 
 class App(Declaring):
@@ -99,6 +90,14 @@ class App(Declaring):
     def workflow(self, fn: Callable[Concatenate[AsyncRun, P], Awaitable[R]]) -> Workflow[P, R]: ...
     @overload
     def workflow(self, fn: Callable[Concatenate[Run, P], R]) -> Workflow[P, R]: ...
+    @overload  # see WorkflowDecorator
+    def workflow(  # type: ignore[overload-cannot-match]
+        self, fn: Callable[Concatenate[AsyncRun, ...], Awaitable[R]]
+    ) -> Workflow[..., R]: ...
+    @overload
+    def workflow(  # type: ignore[overload-cannot-match]
+        self, fn: Callable[Concatenate[Run, ...], R]
+    ) -> Workflow[..., R]: ...
     @overload
     def workflow(self, *, name: str | None = None, version: int = 1, retry: Any = None) -> WorkflowDecorator: ...
     def workflow(

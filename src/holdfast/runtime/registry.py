@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, overload
 
 import msgspec
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar  # type checkers bring it
 
     from holdfast.graphs.definition import Graph
+    from holdfast.runtime.async_run import AsyncRun
+    from holdfast.runtime.run import Run
     from holdfast.runtime.starting import Start
 
     P = ParamSpec("P", default=...)
@@ -100,6 +102,26 @@ class Workflow(Generic[P, R]):
                 )
             state = self.upgrades[number](state)
         return state
+
+
+class WorkflowDecorator(Protocol):
+    """What `app.workflow(name=…)` returns: it keeps the types of the function's input and result.
+
+    mypy takes a function with `**kwargs` only by the last two, where its input is not checked.
+    """
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[AsyncRun, P], Awaitable[R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Run, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-cannot-match]
+        self, fn: Callable[Concatenate[AsyncRun, ...], Awaitable[R]], /
+    ) -> Workflow[..., R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-cannot-match]
+        self, fn: Callable[Concatenate[Run, ...], R], /
+    ) -> Workflow[..., R]: ...
 
 
 class Registry:
