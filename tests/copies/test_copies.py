@@ -122,7 +122,7 @@ def test_a_child_that_ended_and_whose_parent_does_not_know_it_yet_is_taken_along
 def test_a_child_that_was_recorded_and_never_made_is_made_anew_for_the_copy(stage: Stage) -> None:
     @stage.flow
     async def below(run: AsyncRun) -> str:
-        return await run.ask("?", str)  # type: ignore[no-any-return]
+        return await run.ask("?", str)
 
     @stage.flow
     async def above(run: AsyncRun) -> Any:
@@ -152,7 +152,7 @@ def test_a_detached_child_is_not_started_again(stage: Stage) -> None:
 
     @stage.flow
     async def below(run: AsyncRun) -> str:
-        return await run.ask("?", str)  # type: ignore[no-any-return]
+        return await run.ask("?", str)
 
     @stage.flow
     async def above(run: AsyncRun) -> Any:
