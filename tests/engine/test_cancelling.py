@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Cancelled, RunCancelled, RunEnded
+from holdfast import AsyncRun, Cancelled, Retry, RunCancelled, RunEnded
 from tests.engine.stage import Stage
 
 
@@ -232,3 +232,23 @@ def test_cancelling_a_paused_run_ends_it(stage: Stage) -> None:
     stage.app.pause(stage.run_id)
     assert stage.status() == "paused"
     assert stage.app.cancel(stage.run_id).status() == "cancelled"
+
+
+def test_a_retry_in_cleaning_up_is_not_waited_for(stage: Stage) -> None:
+    def fails() -> None:
+        stage.calls.append("try")
+        raise OSError("not now")
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> None:
+        try:
+            await run.ask("Well?", bool)
+        finally:
+            await run.step(fails, retry=Retry(attempts=3, first_s=60))
+
+    stage.start(flow)
+    before = len(stage.wire.commits)
+    stage.app.cancel(stage.run_id)
+    assert stage.status() == "cancelled"
+    assert stage.calls == ["try"] * 3
+    assert len(stage.wire.commits) - before < 12

@@ -132,7 +132,10 @@ def again_later(
 ) -> Plan[None]:  # fmt: skip
     """Record a failed attempt and wait for the next one: here if it is soon, else give the run back."""
     now_us: int = yield Now()
-    due_us = now_us + retry.wait_us(attempt, (yield Chance(4)))
+    wait_us = retry.wait_us(attempt, (yield Chance(4)))
+    if scope.cleanup and wait_us > SHORT_WAIT_US:
+        wait_us = 0  # a cancelled run is not given back to wait: it would be taken up again at once to be ended
+    due_us = now_us + wait_us
     entry = scope.entry("attempt", call, keyed, number=attempt, error=failure_of(error), due_us=due_us, **facts)
     if due_us - now_us > SHORT_WAIT_US:
         entry["timer"] = timer = scope.named(call)
