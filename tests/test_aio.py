@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import subprocess
+import sys
+import types
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -121,6 +124,48 @@ def test_a_blocking_call_inside_a_running_loop_names_the_other_way(store: Store)
 
     asyncio.run(work())
     claim.release()
+
+
+def test_a_blocking_call_works_with_a_half_imported_asyncio(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncio", types.ModuleType("asyncio"))
+    assert store.save("run", 1).step == 1
+    monkeypatch.setitem(sys.modules, "asyncio", None)
+    assert store.save("run", 2).step == 2
+
+
+IMPORT_RACE = """
+import sys, threading, holdfast
+
+store = holdfast.open("memory:")
+app = holdfast.App(store)
+half_imported, go_on = threading.Event(), threading.Event()
+
+class Gate:
+    def find_spec(self, name, path=None, target=None):
+        if name == "asyncio.base_events":
+            half_imported.set()
+            assert go_on.wait(60)
+        return None
+
+assert "asyncio" not in sys.modules
+sys.meta_path.insert(0, Gate())
+thread = threading.Thread(target=__import__, args=("asyncio",))
+thread.start()
+assert half_imported.wait(60)
+try:
+    assert not hasattr(sys.modules["asyncio"], "_get_running_loop")
+    store.save("run", 1)
+    app.start(app.workflow(name="flow")(lambda run: 1), run_id="flow")
+finally:
+    go_on.set()
+    thread.join()
+print(store.load("run").state, app.handle("flow").result())
+"""
+
+
+def test_a_blocking_call_works_while_another_thread_imports_asyncio() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT_RACE], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("1 1\n", 0), done.stderr
 
 
 def test_errors_come_through(store: Store) -> None:

@@ -38,9 +38,13 @@ def run_plan(place: Place, plan: Plan[R]) -> R:
 
 
 def forbid_in_loop(name: str) -> None:
-    """Refuse to stop an event loop that runs on this thread."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
+    """Refuse to stop an event loop that runs on this thread.
+
+    Another thread may be importing asyncio: the module is then listed before it has its functions, and no loop can be
+    running yet.
+    """
+    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    if running_loop is not None and running_loop() is not None:
         raise BlockingCall(f"{name}() would block the running event loop; use `await ….aio.{name}(…)`")
 
 
