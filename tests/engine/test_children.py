@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncRun, ChildFailed, RunFailed, StorageFailed
+from holdfast.testing import replay
 from tests.engine.stage import Stage
 
 
@@ -129,6 +130,19 @@ def test_a_detached_child_is_on_its_own(stage: Stage) -> None:
     stage.app.resume(child_id)
     assert stage.status(child_id) == "waiting"
     assert stage.app.answer(child_id, "alone").result(5) == "alone"
+
+
+def test_a_run_that_started_a_detached_child_can_be_replayed(local: Stage) -> None:
+    @local.flow
+    async def child(run: AsyncRun) -> Any:
+        return await run.ask("of the child?", str)
+
+    @local.flow
+    async def parent(run: AsyncRun) -> Any:
+        return [await run.child("child", detached=True), await run.step(len, "four")]
+
+    local.start(parent).result(5)
+    assert replay(local.app, local.run_id).status == "completed"
 
 
 def test_a_detached_child_survives_the_cancellation_of_its_parent(stage: Stage) -> None:

@@ -169,6 +169,19 @@ def _ring(stage: Stage) -> Any:
 # --- workers ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_worker_passes_over_runs_whose_checkpoints_were_not_saved_by_the_engine(alone: Stage) -> None:
+    @alone.flow
+    async def known(run: AsyncRun) -> str:
+        return "done"
+
+    for name, needs in (("spans", {"spans": [[2, 2]], "needs": []}), ("needs", {"needs": []})):
+        alone.app.store.append(name, [{"kind": "note", "number": number} for number in range(3)])
+        alone.app.store.save(name, {}, metadata={"holdfast": needs})
+    alone.start(known, here=False)
+    alone.app.worker().run(until_idle=True)
+    assert (alone.status("spans"), alone.status("needs"), alone.status()) == ("ready", "ready", "completed")
+
+
 def test_until_idle_does_not_wait_for_a_workflow_this_process_does_not_know(alone: Stage) -> None:
     @alone.flow
     async def known(run: AsyncRun) -> str:

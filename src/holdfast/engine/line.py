@@ -101,10 +101,11 @@ class Line:
 
 
 def line_of(resume: dict[str, Any], covers: int, checkpoint_id: str) -> Line:
-    """The line as a checkpoint tells it."""
-    loops = [LoopMark(m["call"], m["turn"], m["checkpoint"] or checkpoint_id, m["at"]) for m in resume["loops"]]
+    """The line as a checkpoint tells it. One that was not saved by the engine may tell no more than its spans."""
+    marks = resume.get("loops", [])
+    loops = [LoopMark(m["call"], m["turn"], m["checkpoint"] or checkpoint_id, m["at"]) for m in marks]
     line = Line([(first, last) for first, last in resume["spans"]], covers, loops)
-    line.epoch = resume["epoch"]
+    line.epoch = resume.get("epoch", 0)
     line.forked = resume.get("forked", "")
     line.left = resume.get("left", {})
     line.edits = [

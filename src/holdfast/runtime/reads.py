@@ -67,9 +67,9 @@ def edited(core: Core, run: RunRow, line: Line) -> list[Replacement]:
 
 
 def resume_of(run: RunRow, row: CheckpointRow) -> dict[str, Any] | None:
-    """What a checkpoint says is needed to resume from it; None if it is not one of the engine's."""
+    """What a checkpoint says is needed to resume from it; None if it does not say."""
     found = metadata_dict(row.metadata, f"checkpoint {row.checkpoint_id!r} of run {run.run_id!r}").get(RESUME)
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and "spans" in found else None
 
 
 def _entries(core: Core, run: RunRow, after: int, limit: int) -> list[Positioned]:

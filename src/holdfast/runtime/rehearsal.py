@@ -43,6 +43,8 @@ class _Rehearsal(Carrier):
     """Carries out what only looks, and stops at whatever would act."""
 
     def _carried(self, command: Any) -> Carried[Any]:
+        if type(command) is c.RunChild and command.detached:
+            return None  # that it was started is recorded, and nothing is read of it
         if type(command) in (c.Write, c.Call, c.Wait, c.RunChild):
             self.exe.waits_read = 0
             raise _Frontier("the rehearsal has come to the end of what is recorded")

@@ -137,7 +137,7 @@ class Whole(NamedTuple):
             line = line_of(resume, row.covers, row.checkpoint_id)
             spans = self._live_spans(line.spans_to(to), to)
             edits = [edit for edit in line.edits if edit.at <= to]
-            return Base(row, spans, line.loops, line.epoch, line.forked, resume["version"], line.left, edits)
+            return Base(row, spans, line.loops, line.epoch, line.forked, resume.get("version", 1), line.left, edits)
         line = self._line_without_checkpoint(to)
         return Base(None, self._live_spans(line.spans_to(to), to), [], line.epoch, line.forked, 1, line.left, [])
 
