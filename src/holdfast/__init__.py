@@ -106,9 +106,10 @@ if TYPE_CHECKING:
     from holdfast.opening import open  # noqa: A004 - holdfast.open is what it is called
     from holdfast.runtime.app import App
     from holdfast.runtime.async_run import AsyncRun
+    from holdfast.runtime.current_run import current_run
     from holdfast.runtime.handle import Handle
     from holdfast.runtime.registry import Workflow
-    from holdfast.runtime.run import Run, current_run
+    from holdfast.runtime.run import Run
     from holdfast.runtime.worker import Worker
     from holdfast.verbs.store import Claim, Store
 
@@ -144,7 +145,7 @@ _LATE: Final = {
     "Store": "holdfast.verbs.store",
     "Worker": "holdfast.runtime.worker",
     "Workflow": "holdfast.runtime.registry",
-    "current_run": "holdfast.runtime.run",
+    "current_run": "holdfast.runtime.current_run",
     "field": "holdfast.engine.forms",
     "open": "holdfast.opening",
 }

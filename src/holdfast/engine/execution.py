@@ -51,7 +51,6 @@ class Execution:
         retry: Retry = ONCE,
         cleanup_s: float = 30.0,
         branches: int = 8,
-        forked: str = "",
         upgrade: Callable[[dict[str, Any], int], dict[str, Any]] | None = None,
         undos: frozenset[str] = frozenset(),
         classify: Classifier | None = None,
@@ -67,7 +66,7 @@ class Execution:
         self.cleanup_us = int(cleanup_s * US)
         self.branches = branches
         """How many branches go on at a time, if a call does not say."""
-        self.forked = forked
+        self.forked = line.forked
         """How a fork treats effects its family performed: "" for a run of its own, else reuse, perform or ask."""
         self.upgrade = upgrade
         self.undos = undos
@@ -81,16 +80,14 @@ class Execution:
         self.position = self.began_at = 0
         """Where the journal ends, and where it ended when this execution began."""
         # --- the inbox
-        self.inbox_newest = 0
-        self.inbox_read = 0
+        self.inbox_newest = self.inbox_read = 0
         self.waits_read: int | None = None
         """Up to where calls had read the inbox when they began to wait: the earliest counts."""
         self.items: dict[int, Item] = {}
         self._claimed: dict[int, object] = {}
         # --- what outsiders want
-        self.cancel: Item | None = None
-        if record.cancelled_by is not None:
-            self.cancel = Item(0, "cancel", "cancel", record.cancelled_by, 0, None)
+        by = record.cancelled_by
+        self.cancel = Item(0, "cancel", "cancel", by, 0, None) if by is not None else None
         self.alarm = self.cancel is not None
         """Something of this must be looked at before the next call."""
         self.pause: Item | None = None

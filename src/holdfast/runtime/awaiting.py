@@ -19,9 +19,9 @@ from holdfast.forking import watch
 from holdfast.model.commit import Commit
 from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.carrier import Carrier
+from holdfast.runtime.current_run import as_current
 from holdfast.runtime.loops import awaited, told
 from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move
-from holdfast.runtime.run import as_current
 from holdfast.runtime.starting import Acts, Move
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from holdfast.engine.commands import Branch, Call, Raised, TimedOut, Together, W
 from holdfast.errors import Interrupt, InvalidInput
 from holdfast.model.commit import Commit
 from holdfast.runtime.carrier import Carrier
+from holdfast.runtime.current_run import as_current
 from holdfast.runtime.moving import Invoke, Moved, Passing, Settle, is_passing, move, told
-from holdfast.runtime.run import Run, as_current
+from holdfast.runtime.run import Run
 from holdfast.runtime.starting import Acts, Move
 
 if TYPE_CHECKING:

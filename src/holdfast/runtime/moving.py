@@ -129,7 +129,7 @@ def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: Past) -> E
     workflow.check_run(row.run_id, record.definition)
     exe = Execution(
         row.run_id, row.incarnation, CODEC, record, past.line, attempt=row.fence, version=workflow.version,
-        retry=workflow.retry, cleanup_s=app.cleanup_s, branches=app.branches, forked=past.line.forked,
+        retry=workflow.retry, cleanup_s=app.cleanup_s, branches=app.branches,
         upgrade=workflow.upgraded, undos=frozenset(app.registry.undos), classify=app.classify,
     )  # fmt: skip
     exe.position = exe.began_at = row.position

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import datetime as dt
 import random
 import uuid
@@ -17,7 +15,6 @@ from holdfast.engine.verdicts import Classifier
 from holdfast.runtime import calls, transactions
 
 if TYPE_CHECKING:
-    from holdfast.runtime.async_run import AsyncRun
     from holdfast.runtime.blocking import BlockingDriver
     from holdfast.runtime.carrier import Carrier
     from holdfast.runtime.registry import Workflow
@@ -27,32 +24,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 DoubtPolicy = Literal["ask", "retry", "fail"]
 Errors = type[BaseException] | tuple[type[BaseException], ...]
-
-
-_current: contextvars.ContextVar[Run | AsyncRun | None] = contextvars.ContextVar("holdfast_run", default=None)
-
-
-def current_run() -> Run | AsyncRun | None:
-    """The run the calling code belongs to: in a workflow, a branch, a step or an effect. None anywhere else.
-
-    A library between the workflow and a step finds the run by it, without passing it on.
-
-    Example:
-        run = holdfast.current_run()
-        order = run.run_id if run is not None else "no run"
-    """
-    return _current.get()
-
-
-@contextlib.contextmanager
-def as_current(run: Run | AsyncRun) -> Iterator[None]:
-    """Make `run` the one that `current_run` gives."""
-    token = _current.set(run)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):  # a task that ends with its loop is closed in another context
-            _current.reset(token)
 
 
 class RunBase:
