@@ -104,8 +104,6 @@ class Execution:
         self.missing_await: MissingAwait | None = None
         """A call was dropped without being awaited: nothing more is done."""
         # --- how it stands
-        self.unreached: list[str] = []
-        """Open gates that this execution found unreached and has recorded as such."""
         self.stopped: BaseException | None = None
         self.released = ""
         """The status in which the run was given back; empty while it is held."""
@@ -260,7 +258,7 @@ class Execution:
 
     def _note_unreached(self, recorded: list[EntryData]) -> None:
         for entry in recorded:
-            self.unreached = self.record.unreached = entry["gates"]
+            self.record.unreached = entry["gates"]
 
     def rest(self, scope: Scope, entries: list[EntryData]) -> Plan[Any]:
         """Record that the run has paused itself, in the same commit that gives it back, and stop."""

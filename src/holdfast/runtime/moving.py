@@ -156,6 +156,7 @@ def set_edits(exe: Execution, edits: list[Replacement]) -> None:
 def _executed(carrier: Carrier, invoke: Invoke) -> Acts[BaseException | None]:
     """Call the workflow's function and bring the run to its end, or give it back. What the caller should be told."""
     exe = carrier.exe
+    known_unreached = exe.record.unreached
     if exe.record.rollback:
         from holdfast.runtime.rollback import go_on  # rare
 
@@ -175,11 +176,11 @@ def _executed(carrier: Carrier, invoke: Invoke) -> Acts[BaseException | None]:
     with contextlib.suppress(Interrupt):
         yield Settle(carrier)
         yield from carrier.carry(ending.finish(exe, result, error, passing=passing))
-    if exe.unreached:
+    if exe.record.unreached and exe.record.unreached != known_unreached:
         _log.warning(
             "run %r waits, but its code does not reach the open gates %s any more: their answers will not be used; "
             "bring the calls back, or roll the run back to before them",
-            exe.run_id, ", ".join(map(repr, exe.unreached)),
+            exe.run_id, ", ".join(map(repr, exe.record.unreached)),
         )  # fmt: skip
     if isinstance(exe.stopped, Halted):
         yield from _try_to_put_back(carrier)
