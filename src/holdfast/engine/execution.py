@@ -88,7 +88,7 @@ class Execution:
         # --- what outsiders want
         by = record.cancelled_by
         self.cancel = Item(0, "cancel", "cancel", by, 0, None) if by is not None else None
-        self.alarm = self.cancel is not None
+        self.alarm = by is not None
         """Something of this must be looked at before the next call."""
         self.pause: Item | None = None
         self._requests: list[int] = []

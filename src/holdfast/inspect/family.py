@@ -117,6 +117,7 @@ def _branch(core: Core, run: RunRow, limit: int, known: Container[str]) -> Branc
 
 def _nodes(core: Core, run: RunRow, rows: list[CheckpointRow]) -> tuple[Node, ...]:
     """The checkpoints. One that a rollback made has a higher epoch than the one before, and covers its entry."""
+    rows = [row for row in rows if "keeps" not in (resume_of(run, row) or {})]  # without those that pin a rollback
     backs: dict[int, int] = {}
     epoch = 0
     for row in rows:
