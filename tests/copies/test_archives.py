@@ -265,3 +265,11 @@ def _import(store: Store, data: bytes, run_id: str | None) -> None:
     again = store.export_run(info.run_id)
     with holdfast.open("memory:", clock=ManualClock()) as other:
         other.import_run(again)
+
+
+def test_an_archive_larger_than_importers_expand_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.verbs.archive.ARCHIVE_BYTES_MAX", 1000)
+    with holdfast.open("memory:") as store:
+        store.save("r", {"text": "x" * 2000})
+        with pytest.raises(holdfast.LimitExceeded, match="prune the run first"):
+            store.export_run("r")

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from blake3 import blake3
 
-from holdfast.errors import DamagedData, InvalidInput, UnsupportedFormat
+from holdfast.errors import DamagedData, InvalidInput, LimitExceeded, UnsupportedFormat
 from holdfast.ids import check_id
 from holdfast.limits import ARCHIVE_BYTES_MAX
 from holdfast.model.commit import NewRun
@@ -89,6 +89,11 @@ def export_run(place: Place, run_id: str) -> Plan[bytes]:
 
 def _exported(core: Core, run_id: str) -> bytes:
     content = msgspec.msgpack.encode(_archived(core, read_tree(core, run_id)))
+    if len(content) > ARCHIVE_BYTES_MAX:
+        raise LimitExceeded(
+            f"the archive of run {run_id!r} would have {len(content)} bytes, and importers expand at most "
+            f"{ARCHIVE_BYTES_MAX}; prune the run first"
+        )
     data = _START + core.body(content)
     return data + blake3(data).digest()
 
