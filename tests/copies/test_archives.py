@@ -236,7 +236,7 @@ def _mutate(draw: st.DrawFn, part: Any) -> None:
     elif how == "double" and isinstance(part, list):
         part.insert(at, copy.deepcopy(part[at]))
     else:
-        part[at] = draw(_ODD)
+        part[at] = copy.deepcopy(draw(_ODD))  # what is drawn is shared, and may be changed next
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
