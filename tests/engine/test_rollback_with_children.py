@@ -252,3 +252,15 @@ def test_an_undone_child_can_neither_be_forked_nor_rolled_back_as_if_it_were_don
         stage.app.fork(kid, f"{kid}-fork")
     with pytest.raises(RollbackRefused, match="was undone since"):
         stage.app.rollback(kid, to="buy#2")
+
+
+def test_a_finished_child_that_was_deleted_stops_the_rollback(stage: Stage) -> None:
+    shop = Shop(stage)
+    family(stage, shop)
+    stage.start("parent").result(5)
+    kid = f"{stage.run_id}/child:kid#1"
+    assert stage.onlooker.delete(kid)
+    assert stage.app.rollback_plan(stage.run_id, to=2).missing == (kid,)
+    with pytest.raises(RollbackRefused, match="was deleted"):
+        stage.app.rollback(stage.run_id, to=2)
+    assert stage.calls == ALL

@@ -57,6 +57,8 @@ class TakenChild(msgspec.Struct, frozen=True):
     position: int
     """Where it was started."""
     detached: bool
+    ended: bool = False
+    """Its end is recorded, so it was there."""
 
 
 class LedgerLine(Command):
@@ -123,8 +125,9 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
             continue
         cut.void += before
         cut.calls.append(name)
+        ended = entries[-1][1]["kind"] == "child_ended"
         for position, entry in entries:
-            _note(cut, position, entry)
+            _note(cut, position, entry, ended=ended)
     cut.keys -= kept  # a later call of an explicit key only repeated the record of the one that stays
     cut.events.sort(key=lambda entry: int(entry["position"]))
     return cut
@@ -145,7 +148,7 @@ def tells_of_effect(entry: EntryData) -> bool:
     return entry["kind"] in ("intent", "outcome") and "key" in entry and entry.get("how") != "recorded"
 
 
-def _note(cut: Cut, position: int, entry: EntryData) -> None:
+def _note(cut: Cut, position: int, entry: EntryData, *, ended: bool) -> None:
     if tells_of_effect(entry):
         cut.keys.add(entry["key"])
     if entry["kind"] == "undone":
@@ -155,7 +158,7 @@ def _note(cut: Cut, position: int, entry: EntryData) -> None:
     if "timer" in entry:
         cut.timers.append(entry["timer"])
     if entry["kind"] == "child":
-        cut.children.append(TakenChild(entry["child"], position, entry["detached"]))
+        cut.children.append(TakenChild(entry["child"], position, entry["detached"], ended))
     if entry["kind"] == "received" and "timeout" not in entry:
         facts = {name: entry.get(name) for name in ("event", "value", "by", "item")}
         cut.events.append({"position": position, **facts})

@@ -40,6 +40,8 @@ class RollbackPlan(View, frozen=True, kw_only=True):
     """Everything recorded that is taken back, and done anew when the run goes on."""
     children: tuple[str, ...]
     """Child runs that are taken back, with those inside them: stopped if they have not ended, their effects undone."""
+    missing: tuple[str, ...] = ()
+    """Child runs that ended and are not in the store any more: what they did cannot be undone. They stop it, too."""
     detached: tuple[str, ...] = ()
     """Child runs that are on their own. They are left alone, and started again when the run goes on."""
     detached_effects: tuple[EffectPlan, ...] = ()
@@ -51,6 +53,7 @@ class RollbackPlan(View, frozen=True, kw_only=True):
         found = [f"{self._effect(e)} cannot be undone" for e in self.irreversible]
         found += [f"the outcome of {self._effect(e)} is unknown" for e in self.in_doubt]
         found += [f"{self._effect(e)} was undone since; go back to before it" for e in self.compensated]
+        found += [f"child run {name!r} was deleted, so what it did cannot be undone" for name in self.missing]
         return found + [
             f"{self._effect(e)} is not undone, since that child is detached, and would be performed again"
             for e in self.detached_effects

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 class Descendant(msgspec.Struct, frozen=True):
     """A child run that is taken back, or one inside it."""
 
-    run: RunRow
+    run_id: str
+    run: RunRow | None
+    """None: it has ended and is not in the store any more, so what it did is not known."""
     path: tuple[tuple[int, int], ...]
     """After which position of each run on the way down it was started."""
     lines: list[LedgerLine]
@@ -50,12 +52,15 @@ def _found(
 ) -> Iterator[Descendant]:
     for child in children:
         row = core.port.run(child.run_id)
+        if row is None and child.ended:
+            yield Descendant(child.run_id, None, path, [], is_detached or child.detached)
         if row is None or not _is_child(core, check_run(row), parent):
             continue
         whole = whole_of(core, child.run_id)
         below = (*path, (child.position - 1, 0))
         detached = is_detached or child.detached
-        yield Descendant(row, below, [_line(whole, number, below) for number in range(len(whole.effects))], detached)
+        lines = [_line(whole, number, below) for number in range(len(whole.effects))]
+        yield Descendant(child.run_id, row, below, lines, detached)
         yield from _found(core, row, children_of(whole), below, is_detached=detached)
 
 
@@ -67,7 +72,8 @@ def _is_child(core: Core, row: RunRow, parent: RunRow) -> bool:
 def children_of(whole: Whole) -> list[TakenChild]:
     """All children a run has started and not taken back."""
     live = [(at, entry) for at, entry in whole.live if entry["kind"] == "child"]
-    return [TakenChild(entry["child"], at, entry["detached"]) for at, entry in live]
+    ended = {entry["child"] for _, entry in whole.live if entry["kind"] == "child_ended"}
+    return [TakenChild(entry["child"], at, entry["detached"], entry["child"] in ended) for at, entry in live]
 
 
 def _line(whole: Whole, index: int, path: tuple[tuple[int, int], ...]) -> LedgerLine:
@@ -85,9 +91,12 @@ def attached_lines(core: Core, parent: RunRow, children: Iterable[TakenChild]) -
 def check_free(app: AppCore, found: Iterable[Descendant]) -> Acts[None]:
     """Raise RunClaimed if a living owner holds one of these children, which could act while it is taken back."""
     for each in found:
-        if not each.is_detached and each.run.status not in TERMINAL and (yield from is_held(app, each.run)):
-            left_us = max(0, each.run.lease_us - app.core.clock.lease_time().us)
-            raise RunClaimed(each.run.run_id, each.run.owner, left_us / 1e6)
+        run = each.run
+        if run is None or each.is_detached or run.status in TERMINAL:
+            continue
+        if (yield from is_held(app, run)):
+            left_us = max(0, run.lease_us - app.core.clock.lease_time().us)
+            raise RunClaimed(run.run_id, run.owner, left_us / 1e6)
 
 
 def stop_child(app: AppCore, parent: RunRow, run_id: str, by: str) -> Acts[None]:

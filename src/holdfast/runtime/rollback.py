@@ -151,12 +151,14 @@ def _taken_back(app: AppCore, whole: Whole, to: Any) -> _Taken:
 def _shown(run_id: str, taken: _Taken) -> RollbackPlan:
     cut, undo = taken.cut, taken.undo
     alone = [each for each in taken.inside if each.is_detached]
+    attached = [each for each in taken.inside if not each.is_detached]
     left = [line for each in alone for line in each.lines if line.state in ("done", "intent")]
     return RollbackPlan(
         run_id=run_id, to=cut.to, undo=_effects(run_id, undo.undo), irreversible=_effects(run_id, undo.irreversible),
         in_doubt=_effects(run_id, undo.in_doubt), compensated=_effects(run_id, undo.compensated),
-        calls=tuple(cut.calls), children=tuple(each.run.run_id for each in taken.inside if not each.is_detached),
-        detached=tuple(each.run.run_id for each in alone),
+        calls=tuple(cut.calls), children=tuple(each.run_id for each in attached if each.run is not None),
+        missing=tuple(each.run_id for each in attached if each.run is None),
+        detached=tuple(each.run_id for each in alone),
         detached_effects=_effects(run_id, [line for line in left if not (line.call or {}).get("reused")]),
     )  # fmt: skip
 

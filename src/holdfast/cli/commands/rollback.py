@@ -87,6 +87,7 @@ def show_plan(session: Session, plan: RollbackPlan) -> None:
     rows += [("undone since", each.key, each.tool) for each in plan.compensated]
     rows += [("not undone", each.key, each.tool + _of(plan, each)) for each in plan.detached_effects]
     rows += [("take back child", child, "") for child in plan.children]
+    rows += [("child is missing", child, "what it did cannot be undone") for child in plan.missing]
     rows += [("leave detached child", child, "") for child in plan.detached]
     rows += [("run again", call, "") for call in plan.calls[:_CALLS_SHOWN]]
     session.say(f"{plan.run_id} back to position {plan.to}:")
@@ -108,6 +109,7 @@ def plan_data(plan: RollbackPlan) -> dict[str, Any]:
         "compensated": plan.compensated,
         "calls": plan.calls,
         "children": plan.children,
+        "missing": plan.missing,
         "detached": plan.detached,
         "detached_effects": plan.detached_effects,
         "problems": plan.problems,
