@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,6 +32,8 @@ from tests.postgres.places import new_schema, shared
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import newest
 
+SMALL = re.compile(r"Seq Scan on (owners|server_mark|pg_database)\b")
+"""Tables that have one row, or one for each living process."""
 FILL = """
 INSERT INTO {s}.runs SELECT g, 'fill ' || g, g, '\\x00', 'w' || g % 50,
     CASE WHEN g % 20 = 0 THEN 'ready' ELSE 'completed' END, '', '', g, g, 10, 10, 10, '10.', 10, 3,
@@ -332,7 +335,7 @@ def test_every_statement_of_the_hot_path_uses_an_index(
             continue
         checked.add(statement)
         plan = [row[0] for row in writer.link.execute(b"EXPLAIN " + statement, bindings).fetchall()]
-        if any("Seq Scan" in line for line in plan):
+        if any("Seq Scan" in line and not SMALL.search(line) for line in plan):
             bad.append("\n".join([statement.decode()[:300], *plan]))
     assert not bad, "\n\n".join(bad)
     assert len(checked) > 55
