@@ -121,7 +121,7 @@ class Holdfast(_Answers):
         self._app.start(self._gated, run_id=name)
 
     def answer(self, name: str) -> None:
-        self._app.answer(name, True, by="bench", here=False)
+        self._app.answer(name, True, by="bench", enqueue=True)
 
     def close(self) -> None:
         super().close()

@@ -39,7 +39,7 @@ def test_resume_ends_with_1_if_the_run_fails(app: holdfast.App, tmp_path: Path, 
         "    return app\n"
     )
     app.workflow(name="fails")(lambda run: None)
-    app.start("fails", run_id="f", here=False)
+    app.start("fails", run_id="f", enqueue=True)
     done = run("resume", "f", "--store", url, "--app", "failing:make", "--json", cwd=tmp_path)
     assert (done.code, done.data["status"]) == (1, "failed")
 
@@ -137,7 +137,7 @@ def test_the_beginning_of_an_id_and_latest_name_a_run_and_an_ambiguous_one_is_wr
 
 
 def test_ctrl_c_gives_the_run_back_and_says_how_to_go_on(app: holdfast.App, tmp_path: Path, url: str) -> None:
-    app.start("slow", run_id="s", here=False)
+    app.start("slow", run_id="s", enqueue=True)
     notes = tmp_path / "notes"
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast", "resume", "s", "--app", MAKE, "--store", url],

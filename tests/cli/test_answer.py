@@ -44,7 +44,7 @@ def test_with_the_app_the_run_goes_on_here_and_the_next_question_is_named(
 
 def test_with_leave_it_is_only_recorded(app: holdfast.App, tmp_path: Path, url: str) -> None:
     app.start("refund", "A-17", run_id="order-17")
-    done = answer(tmp_path, url, "order-17", "approve=yes", "note=x", "--app", MAKE, "--leave", "--json")
+    done = answer(tmp_path, url, "order-17", "approve=yes", "note=x", "--app", MAKE, "--enqueue", "--json")
     assert done.data["status"] == "ready"
     assert done.data["answer"] == {"approve": True, "note": "x"}
 
@@ -109,7 +109,7 @@ def test_who_may_not_answer_is_told_before_typing(app: holdfast.App, tmp_path: P
 
 
 def test_what_a_workflow_prints_does_not_get_into_the_json(app: holdfast.App, tmp_path: Path, url: str) -> None:
-    app.start("talk", run_id="t", here=False)
+    app.start("talk", run_id="t", enqueue=True)
     done = run("resume", "t", "--json", "--store", url, "--app", MAKE, cwd=tmp_path)
     assert done.data["status"] == "completed"
     assert "the workflow talks" in done.err

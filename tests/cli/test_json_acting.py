@@ -87,7 +87,7 @@ def test_what_acts_on_a_run(paid: holdfast.App, tmp_path: Path) -> None:
 def test_what_is_about_declared_workflows(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(PAGE.parents[1] / "examples" / "refund", tmp_path / "refund"))
     agree("run", given(folder, "run", "flow.yaml", "-i", "order=A-17", "--run-id", "order-17"))
-    agree("run", given(folder, "run", "flow.yaml", "-i", "order=A-18", "--leave"))
+    agree("run", given(folder, "run", "flow.yaml", "-i", "order=A-18", "--enqueue"))
     agree("graph draw", given(folder, "graph", "draw", "order-17"))
     agree("graph draw", given(folder, "graph", "draw", "flow.yaml"))
     agree("graph dry-run", given(folder, "graph", "dry-run", "flow.yaml", "-i", "order=A-17"))

@@ -192,7 +192,7 @@ def test_a_worker_needs_an_app_and_sensible_limits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_ends_when_it_is_told_to(app: holdfast.App, tmp_path: Path, url: str, number: int) -> None:
-    app.start("talk", run_id="t", here=False)
+    app.start("talk", run_id="t", enqueue=True)
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast", "worker", "--app", MAKE, "--store", url, "--json"],
         cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -122,7 +122,7 @@ def commit_and_die(self, given):
     os._exit(9)
 
 Committer.commit = commit_and_die
-holdfast.App(sys.argv[1]).rollback("order-17", to="ask#1", here=False)
+holdfast.App(sys.argv[1]).rollback("order-17", to="ask#1", enqueue=True)
 """
 
 

@@ -92,7 +92,7 @@ def test_ctrl_c_at_a_question_leaves_the_run_waiting_and_says_how_to_go_on(refun
 
 def test_a_failing_stage_compensates_and_the_exit_code_is_1(refund: Path) -> None:
     command("run", "flow.yaml", "-i", "order=A-13", "--run-id", "r", "--json", cwd=refund)
-    command("answer", "r", "approve=yes", "--leave", cwd=refund)
+    command("answer", "r", "approve=yes", "--enqueue", cwd=refund)
     done = command("run", "flow.yaml", "-i", "order=A-13", "--run-id", "r", cwd=refund)
     assert done.code == 1
     assert "stage 'tell' failed: ConnectionError" in done.out

@@ -110,7 +110,7 @@ def test_the_first_answer_counts_and_the_second_is_told_of_it(stage: Stage) -> N
 
     stage.start(flow)
     (gate,) = stage.app.gates(stage.run_id)
-    stage.app.answer(stage.run_id, "mine", by="ana", gate=gate.gate, here=False)
+    stage.app.answer(stage.run_id, "mine", by="ana", gate=gate.gate, enqueue=True)
     with pytest.raises(AlreadyAnswered, match="'ana'") as caught:
         stage.app.answer(stage.run_id, "mine too", by="ben", gate=gate.gate)
     assert (caught.value.by, caught.value.gate) == ("ana", gate.gate)

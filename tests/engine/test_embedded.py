@@ -19,7 +19,7 @@ def test_start_takes_over_a_run_whose_lease_has_ended(stage: Stage) -> None:
     async def flow(run: AsyncRun) -> str:
         return "done"
 
-    stage.start(flow, here=False)
+    stage.start(flow, enqueue=True)
     claim = stage.onlooker.claim(stage.run_id, owner="dead:1", lease=0.2)
     assert claim is not None
     assert stage.start(flow).status() == "running", "as long as the lease lasts it is another's"
@@ -32,7 +32,7 @@ def test_result_takes_over_a_run_whose_lease_ends_meanwhile(stage: Stage) -> Non
     async def flow(run: AsyncRun) -> str:
         return "done"
 
-    stage.start(flow, here=False)
+    stage.start(flow, enqueue=True)
     assert stage.onlooker.claim(stage.run_id, owner="dead:1", lease=0.2) is not None
     assert stage.app.handle(stage.run_id).result(5) == "done"
 

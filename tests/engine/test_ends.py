@@ -78,7 +78,7 @@ def test_a_workflow_that_calls_exit_fails_and_is_not_executed_again_and_again(al
         alone.calls.append("executed")
         raise SystemExit("usage: …")
 
-    alone.start(flow, here=False)
+    alone.start(flow, enqueue=True)
     alone.app.worker().run(until_idle=True)
     assert alone.status() == "failed"
     assert alone.calls == ["executed"]
@@ -97,7 +97,7 @@ def test_a_step_that_calls_exit_in_a_worker_is_executed_once(alone: Stage, effec
     async def flow(run: AsyncRun) -> None:
         await (run.effect(leaves) if effect else run.step(leaves))
 
-    alone.start(flow, here=False)
+    alone.start(flow, enqueue=True)
     alone.app.worker().run(until_idle=True)
     assert alone.status() == "failed"
     assert alone.calls == ["executed"]
@@ -119,7 +119,7 @@ def test_a_workflow_that_awaits_something_cancelled_fails_and_is_executed_once(a
         alone.calls.append("executed")
         await cancelled_inside()
 
-    alone.start(flow, here=not worker)
+    alone.start(flow, enqueue=worker)
     if worker:
         alone.app.worker().run(until_idle=True)
     with pytest.raises(RunFailed, match="awaited was cancelled"):
@@ -138,7 +138,7 @@ def test_a_step_that_awaits_something_cancelled_has_failed(alone: Stage, timeout
             return failed.error_type
         return "nothing was raised"
 
-    alone.start(flow, here=False)
+    alone.start(flow, enqueue=True)
     alone.app.worker().run(until_idle=True)
     assert alone.status() == "completed"
     assert "Error" in alone.app.handle(alone.run_id).result(5)

@@ -104,7 +104,7 @@ def test_an_answer_after_expiry_is_refused_even_if_no_timer_has_fired(stage: Sta
 
 def test_an_answer_in_time_beats_the_expiry_however_late_it_is_read(stage: Stage) -> None:
     seen = asking(stage, bool)
-    stage.app.answer(stage.run_id, True, here=False)
+    stage.app.answer(stage.run_id, True, enqueue=True)
     stage.clock.advance(3601)
     stage.app.resume(stage.run_id)
     assert seen == [True]

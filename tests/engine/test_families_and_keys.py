@@ -105,7 +105,7 @@ def test_what_a_fork_performs_itself_is_its_own_to_undo(stage: Stage) -> None:
     stage.start(flow)
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at=1, effects="ask")
     assert stage.calls == [("pay", 10)] * 2  # the world was asked, and knew of nothing
-    stage.app.rollback(fork.run_id, to=1, here=False)
+    stage.app.rollback(fork.run_id, to=1, enqueue=True)
     assert stage.calls[2:] == [("undo", 10)]
 
 
@@ -181,6 +181,6 @@ def test_a_worker_can_run_again(alone: Stage) -> None:
 
     worker = alone.app.worker(concurrency=1)
     for number in range(2):
-        alone.start(flow, run_id=f"{alone.run_id}-{number}", here=False)
+        alone.start(flow, run_id=f"{alone.run_id}-{number}", enqueue=True)
         worker.run(until_idle=True)
         assert alone.status(f"{alone.run_id}-{number}") == "completed"

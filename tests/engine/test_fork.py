@@ -136,7 +136,7 @@ def test_a_fork_in_a_loop_has_the_state_of_that_turn(stage: Stage) -> None:
         return None
 
     assert stage.start(flow, 6).result(5) == [1, 2, 3, 4, 5, 6]
-    fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at="loop#1[4]/int#1", here=False)
+    fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at="loop#1[4]/int#1", enqueue=True)
     rows = stage.wire.rows_read
     assert stage.app.resume(fork.run_id).result(5) == [1, 2, 3, 4, 5, 6]
     assert [entry["in"] for entry in stage.journal("step", run_id=fork.run_id)[-3:]] == [

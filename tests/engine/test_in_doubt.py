@@ -171,7 +171,7 @@ def test_a_timeout_of_an_idempotent_effect_tries_it_again_and_can_still_be_cance
     def pay() -> str:
         local.calls.append("call")
         if len(local.calls) == 2:
-            local.app.cancel(local.run_id, here=False)
+            local.app.cancel(local.run_id, enqueue=True)
         threading.Event().wait(0.1)
         return "late"
 

@@ -180,7 +180,7 @@ def test_two_apps_that_move_the_same_run_do_nothing_twice(stage: Stage) -> None:
 
     first = stage.app
     second = stage.open()
-    stage.start(flow, here=False)
+    stage.start(flow, enqueue=True)
 
     def push(app: Any) -> None:
         end = time.monotonic() + 20

@@ -230,7 +230,7 @@ def test_events_that_branches_received_stay_theirs_after_a_crash(stage: Stage) -
 
     stage.start(flow)
     for number in range(3):
-        stage.app.send(stage.run_id, "n", number, here=False)
+        stage.app.send(stage.run_id, "n", number, enqueue=True)
     with pytest.raises(Exception, match="the wire was cut"):
         stage.app.send(stage.run_id, "n", 3)
     assert stage.resume().result(5) == stage.calls[0]

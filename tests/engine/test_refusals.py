@@ -67,7 +67,7 @@ def test_a_run_whose_state_cannot_be_saved_can_be_paused_and_cancelled(local: St
         await run.step(len, "x")
 
     def ask_to(verb: str) -> None:
-        getattr(local.app, verb)(local.run_id, here=False)
+        getattr(local.app, verb)(local.run_id, enqueue=True)
 
     local.start(flow)
     assert local.app.answer(local.run_id, True).status() == "paused"

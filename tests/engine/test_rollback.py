@@ -130,7 +130,7 @@ def test_a_crash_anywhere_in_a_rollback_is_taken_up_and_every_undo_is_recorded_o
         stage.start(shopping(stage, shop))
         stage.wire.cut_after(commits, late=late)
         try:
-            stage.app.rollback(stage.run_id, to="buy#1", here=False)
+            stage.app.rollback(stage.run_id, to="buy#1", enqueue=True)
         except StorageFailed:
             stage.restart()
         else:
@@ -317,9 +317,9 @@ def test_a_process_without_the_workflow_begins_a_rollback_and_one_that_knows_it_
     alone.start(shopping(alone, shop))
     done = list(shop.calls)
     with holdfast.App(alone.onlooker) as other:
-        other.rollback(alone.run_id, to=2, by="ana", here=False)
+        other.rollback(alone.run_id, to=2, by="ana", enqueue=True)
         assert other.handle(alone.run_id).info().owner is None
-        other.rollback(alone.run_id, here=False)  # taken up where it cannot be carried out: it stays as it is
+        other.rollback(alone.run_id, enqueue=True)  # taken up where it cannot be carried out: it stays as it is
     assert alone.status() == "ready"
     assert shop.calls == done
     assert alone.journal()[-1]["kind"] == "rolling_back"
@@ -338,9 +338,9 @@ def test_a_rollback_begun_elsewhere_is_refused_and_forced_as_it_is_here(stage: S
     before = stage.journal()
     with holdfast.App(stage.onlooker) as other:
         with pytest.raises(RollbackRefused, match="cannot be undone"):
-            other.rollback(stage.run_id, to=2, here=False)
+            other.rollback(stage.run_id, to=2, enqueue=True)
         assert stage.journal() == before
-        other.rollback(stage.run_id, to=2, force=True, here=False)
+        other.rollback(stage.run_id, to=2, force=True, enqueue=True)
     stage.app.resume(stage.run_id)
     assert [call for call in shop.calls if call[0] == "undo"] == [
         ("undo", "c", "receipt c"), ("undo", "b", "receipt b"), ("undo", "a", "receipt a"),

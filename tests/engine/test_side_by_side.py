@@ -92,7 +92,7 @@ def test_an_event_another_branch_has_read_meanwhile_is_not_slept_through(
 
     def sent() -> None:
         assert looked.wait(10)
-        local.app.send(local.run_id, "b", "the event", here=False)
+        local.app.send(local.run_id, "b", "the event", enqueue=True)
 
     @local.flow
     async def flow(run: AsyncRun) -> Any:

@@ -27,7 +27,7 @@ def test_an_odd_exception_fails_the_run_and_is_not_tried_for_ever(alone: Stage) 
     async def flow(run: AsyncRun) -> None:
         await run.step(odd)
 
-    alone.start(flow, here=False)
+    alone.start(flow, enqueue=True)
     alone.app.worker().run(until_idle=True)
     assert alone.status() == "failed"
     assert alone.calls == ["odd"]

@@ -115,9 +115,9 @@ def test_with_here_false_it_is_only_committed(stage: Stage) -> None:
         stage.calls.append("called")
         return "done"
 
-    assert stage.start(flow, here=False).status() == "ready"
+    assert stage.start(flow, enqueue=True).status() == "ready"
     assert stage.calls == []
-    assert stage.app.resume(stage.run_id, here=False).status() == "ready"
+    assert stage.app.resume(stage.run_id, enqueue=True).status() == "ready"
     assert stage.app.handle(stage.run_id).result(5) == "done"
 
 

@@ -118,7 +118,7 @@ def test_events_of_one_name_come_in_the_order_they_were_sent(stage: Stage) -> No
 
     stage.start(flow)
     for number in range(5):
-        stage.app.send(stage.run_id, "n", number, here=False)
+        stage.app.send(stage.run_id, "n", number, enqueue=True)
     stage.restart()
     stage.app.resume(stage.run_id)
     stage.restart()
@@ -260,7 +260,7 @@ def test_an_event_just_before_the_run_waits_wakes_it(stage: Stage) -> None:
     def meanwhile(commit: Commit) -> None:
         if commit.status == "waiting" and not stage.calls:
             stage.calls.append("sent")
-            other.send(stage.run_id, "n", "just in time", here=False)
+            other.send(stage.run_id, "n", "just in time", enqueue=True)
 
     stage.wire.before = meanwhile
     assert stage.start(flow).status() == "completed"
@@ -285,7 +285,7 @@ def test_an_event_just_before_branches_wait_wakes_the_run(stage: Stage) -> None:
     def meanwhile(commit: Commit) -> None:
         if commit.status == "waiting" and not stage.calls:
             stage.calls.append("sent")
-            other.send(stage.run_id, "n", "just in time", here=False)
+            other.send(stage.run_id, "n", "just in time", enqueue=True)
 
     stage.wire.before = meanwhile
     assert stage.start(flow).result(5) == ["just in time", "done"]

@@ -58,7 +58,7 @@ def family(stage: Stage, *, steps: int = 1) -> tuple[threading.Event, threading.
 
 def test_a_drain_also_stops_the_children_inside_the_runs_it_stops(alone: Stage) -> None:
     inside, go = family(alone, steps=200)
-    alone.start("parent", here=False)
+    alone.start("parent", enqueue=True)
     with working(alone.app, drain_s=10) as worker:
         assert inside.wait(10)
         worker.stop()
@@ -75,7 +75,7 @@ def test_a_drain_also_stops_the_children_inside_the_runs_it_stops(alone: Stage) 
 def test_a_child_that_outlives_the_drain_of_its_parents_worker_wakes_its_parent(alone: Stage) -> None:
     inside, go = family(alone)
     first, second = alone.app, alone.open()
-    alone.start("parent", here=False)
+    alone.start("parent", enqueue=True)
     with working(first, drain_s=0.05):
         assert inside.wait(10)
     assert alone.status() == "ready", "the first worker gave the parent up, and not the child"
@@ -177,7 +177,7 @@ def test_a_worker_passes_over_runs_whose_checkpoints_were_not_saved_by_the_engin
     for name, needs in (("spans", {"spans": [[2, 2]], "needs": []}), ("needs", {"needs": []})):
         alone.app.store.append(name, [{"kind": "note", "number": number} for number in range(3)])
         alone.app.store.save(name, {}, metadata={"holdfast": needs})
-    alone.start(known, here=False)
+    alone.start(known, enqueue=True)
     alone.app.worker().run(until_idle=True)
     assert (alone.status("spans"), alone.status("needs"), alone.status()) == ("ready", "ready", "completed")
 
@@ -187,8 +187,8 @@ def test_until_idle_does_not_wait_for_a_workflow_this_process_does_not_know(alon
     async def known(run: AsyncRun) -> str:
         return "done"
 
-    alone.start("somebody elses", run_id="unknown", here=False)
-    alone.start(known, here=False)
+    alone.start("somebody elses", run_id="unknown", enqueue=True)
+    alone.start(known, enqueue=True)
     thread = threading.Thread(target=alone.app.worker().run, kwargs={"until_idle": True}, daemon=True)
     thread.start()
     thread.join(10)
@@ -235,7 +235,7 @@ def test_a_drain_does_not_cut_a_short_sleep_short(alone: Stage) -> None:
         return "slept"
 
     began = time.monotonic()
-    alone.start(flow, here=False)
+    alone.start(flow, enqueue=True)
     with working(alone.app):
         until(lambda: bool(alone.journal("sleep")), "it sleeps")
     assert alone.status() == "ready", "given back, and neither slept to its end nor ended early"

@@ -18,7 +18,7 @@ KINDS = ("holding", "holding_async")
 def working(actors: Cast, url: str, place: str, workflow: str, **more: object) -> subprocess.Popen[bytes]:
     """A worker in the middle of the long step of run "one"."""
     with make_app(url) as app:
-        app.start(workflow, place, run_id="one", here=False)
+        app.start(workflow, place, run_id="one", enqueue=True)
     process = actors.begin("work", url=url, place=place, **more)
     until(lambda: told(place, "step", "hold"))
     return process

@@ -78,7 +78,7 @@ def test_the_run_of_a_killed_worker_is_taken_over_by_another_long_before_its_lea
     actors: Cast, url: str, place: str, kind: str
 ) -> None:
     with make_app(url) as app:
-        app.start(kind, place, run_id="one", here=False)
+        app.start(kind, place, run_id="one", enqueue=True)
         killed = actors.begin("work", url=url, place=place, lease_s=600)
         until(lambda: told(place, "step", "hold"))
         other = actors.begin("work", url=url, place=place, lease_s=600)

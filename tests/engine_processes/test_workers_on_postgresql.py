@@ -33,7 +33,7 @@ def test_a_worker_survives_the_sudden_restart_of_the_server_and_no_run_is_lost(
     with make_app(url, 2.0) as app:
         for number in range(count):
             name = ("quick", "quick_async")[number % 2]
-            app.start(name, place, number, 0.01, run_id=f"run {number}", here=False)
+            app.start(name, place, number, 0.01, run_id=f"run {number}", enqueue=True)
         workers = [actors.begin("work", url=url, place=place, lease_s=2.0) for _ in range(2)]
         until(lambda: len(told(place, "worker", "begins")) == 2)
         until(lambda: len(told(place, "step", "end")) > 30)
@@ -74,7 +74,7 @@ class Idle:
     def give(self, number: int) -> None:
         """Make a run ready and wait until the worker has begun with it."""
         began = time.monotonic()
-        self.app.start("quick", self._place, number, run_id=f"run {number}", here=False)
+        self.app.start("quick", self._place, number, run_id=f"run {number}", enqueue=True)
         until(lambda: any(line.arg == number for line in told(self._place, "step", "begin")))
         self.waits_s.append(time.monotonic() - began)
 
@@ -98,7 +98,7 @@ def test_a_worker_keeps_to_its_limits_and_returns_when_it_is_idle(actors: Cast, 
     with make_app(url) as app:
         for number in range(24):
             name = ("quick", "quick_async")[number % 2]
-            app.start(name, place, number, 0.02, run_id=f"run {number}", here=False)
+            app.start(name, place, number, 0.02, run_id=f"run {number}", enqueue=True)
         worker = actors.begin("work", url=url, place=place, limits={"quick": 2, "quick_async": 3}, until_idle=True)
         assert worker.wait(60) == 0
         assert len(app.runs(status="completed")) == 24

@@ -38,12 +38,12 @@ def test_a_paused_workflow_appears_as_a_gate_that_can_be_answered(app: App, tmp_
     assert gate.show["state"] == {"draft": "…"}
     for wrong in ({}, {"decision": "keep"}, {"decision": "ship", "amount": "much"}):
         with pytest.raises(InvalidAnswer):
-            app.answer("run-1", wrong, by="ana", here=False)
+            app.answer("run-1", wrong, by="ana", enqueue=True)
     answer = {"decision": "ship", "amount": 2.5, "extra": "as in CAR, more may be said"}
-    app.answer("run-1", answer, by="ana", here=False)
+    app.answer("run-1", answer, by="ana", enqueue=True)
     assert app.handle("run-1").status() == "ready"
     with pytest.raises(holdfast.AlreadyAnswered):
-        app.answer("run-1", answer, by="ben", here=False)
+        app.answer("run-1", answer, by="ben", enqueue=True)
 
     @app.workflow(name="car")
     def go_on(run: holdfast.Run, checkpoint: dict[str, Any]) -> Any:
@@ -58,7 +58,7 @@ def test_a_paused_workflow_appears_as_a_gate_that_can_be_answered(app: App, tmp_
 def test_a_claimed_workflow_is_paused_until_somebody_resumes_it(app: App, tmp_path: Path) -> None:
     formats.import_dir("car", SAMPLES / "seed0-car", app.store)
     assert app.handle("run-2").status() == "paused"
-    app.answer("run-2", {}, by="ana", here=False)
+    app.answer("run-2", {}, by="ana", enqueue=True)
     assert app.handle("run-2").status() == "paused", "whoever claimed it may still be at it"
     app.workflow(lambda run, checkpoint: run.ask("", None), name="car")  # type: ignore[call-overload]
 
@@ -114,8 +114,8 @@ def test_later_generations_of_simple_agents_come_along(app: App, tmp_path: Path)
     (gate,) = app.gates()
     assert (gate.prompt, [choice.label for choice in gate.form.fields[0].choices]) == ("Which?", ["An X", "y"])
     with pytest.raises(InvalidAnswer):
-        app.answer("asking", "z", by="ana", here=False)
-    app.answer("asking", "x", by="ana", here=False)
+        app.answer("asking", "z", by="ana", enqueue=True)
+    app.answer("asking", "x", by="ana", enqueue=True)
     found = app.store.load("failed")
     assert found is not None
     assert found.next_node == "llm"

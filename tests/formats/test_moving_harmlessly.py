@@ -99,9 +99,9 @@ def test_gates_take_what_car_takes(app: App, tmp_path: Path) -> None:
     formats.import_dir("car", tmp_path, app.store)
     for wrong in ({"tags": ["c"]}, {"tags": "a"}):
         with pytest.raises(InvalidAnswer):
-            app.answer("one", wrong, by="ana", here=False)
-    app.answer("one", {"cfg": {"a": [1]}, "tags": ["a", "b"], "other": {"x": 1}}, by="ana", here=False)
-    app.answer("two", {"cfg": 5, "tags": [], "other": "text"}, by="ana", here=False)
+            app.answer("one", wrong, by="ana", enqueue=True)
+    app.answer("one", {"cfg": {"a": [1]}, "tags": ["a", "b"], "other": {"x": 1}}, by="ana", enqueue=True)
+    app.answer("two", {"cfg": 5, "tags": [], "other": "text"}, by="ana", enqueue=True)
 
 
 # --- equal JSON ------------------------------------------------------------------------------------------------------

@@ -61,12 +61,12 @@ def refuse_connection() -> None:
 def _write_reviews(app: App) -> None:
     for name in ("waiting", "ready", "second", "completed", "paused"):
         app.start("review", name, urgent=name == "second", run_id=f"review-{name}", metadata={"team": name})
-    app.answer("review-ready", APPROVAL, by="ana", here=False)
+    app.answer("review-ready", APPROVAL, by="ana", enqueue=True)
     for name in ("second", "completed"):
         app.answer(f"review-{name}", APPROVAL | {"tags": ["a"], "extra": {"n": 1}, "share": 0.5}, by="ben")
     app.answer("review-completed", True, by="ana")
     app.pause("review-paused", by="ana")
-    app.start("review", "unknown here", run_id="review-started", here=False)
+    app.start("review", "unknown here", run_id="review-started", enqueue=True)
     app.fork("review-second", "fork-reuse", at="charge#1")
     app.fork("review-second", "fork-perform", at="charge#1", effects="perform")
     app.fork("review-second", "fork-ask", at="charge#1", effects="ask")
@@ -157,7 +157,7 @@ def _write_graphs(app: App, clock: ManualClock) -> None:
 def write_started_elsewhere(app: App) -> None:
     """Runs of a declared workflow, started by a process that does not have its definition."""
     for name in ("graph-started-elsewhere", "graph-defined-later"):
-        app.start("waiting", {}, run_id=name, here=False)
+        app.start("waiting", {}, run_id=name, enqueue=True)
 
 
 def _write_waits(app: App, world: World, clock: ManualClock) -> None:

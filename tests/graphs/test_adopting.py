@@ -23,7 +23,7 @@ def test_a_run_is_adopted_after_the_store_was_in_trouble_once(tmp_path: Any, mon
     monkeypatch.setattr(migrating, "adopted", adopted)
     with App(url) as maker, App(url) as other:
         maker.graph({"id": "f", "stages": [{"id": "end", "type": "end"}]})
-        maker.start("f", {}, run_id="r", here=False)
+        maker.start("f", {}, run_id="r", enqueue=True)
         worker = other.worker()
         worker.run(until_idle=True)
         worker.run(until_idle=True)
@@ -34,8 +34,8 @@ def test_a_parent_that_was_started_without_its_definition(tmp_path: Any) -> None
     url = f"sqlite:{tmp_path / 'r.db'}"
     with App(url) as maker, App(url) as web, App(url) as stranger:
         maker.graph({"id": "f", "stages": [{"id": "end", "type": "end", "result": 1}]})
-        maker.start("f", {}, run_id="a", here=False)
-        web.start("f", {}, run_id="b", here=False)
+        maker.start("f", {}, run_id="a", enqueue=True)
+        web.start("f", {}, run_id="b", enqueue=True)
         stranger.worker().run(until_idle=True)
         maker.worker().run(until_idle=True)
         assert maker.handle("b").status() == "completed"

@@ -135,7 +135,7 @@ def test_a_worker_with_the_functions_needs_no_file(stage: GraphStage, tmp_path: 
     with holdfast.App(url) as other:
         other.function(name="shout")(lambda: "HEY")
         other.graph(flow)
-        other.start("f", {}, run_id="r", here=False)
+        other.start("f", {}, run_id="r", enqueue=True)
     with holdfast.App(url) as bare:
         bare.worker().run(until_idle=True)
         assert bare.handle("r").status() == "ready", "it names what this process does not have"
@@ -179,7 +179,7 @@ def test_a_function_this_process_does_not_know_pauses_the_run_and_does_not_fail_
 def test_whoever_starts_a_run_need_not_have_its_definition(stage: GraphStage) -> None:
     stage.graph([ASK, END])
     other = holdfast.App(stage.url)
-    other.start("flow", {}, run_id=stage.run_id, here=False)
+    other.start("flow", {}, run_id=stage.run_id, enqueue=True)
     other.close()
     assert stage.app.resume(stage.run_id).status() == "waiting"
     changed(stage, ASK, {**END, "result": "two"})

@@ -102,11 +102,11 @@ def test_the_current_stage_is_known_after_a_rollback_and_in_a_fork(stage: GraphS
     stage.go()
     at = next(e.position for e in stage.onlooker.journal(stage.run_id) if e.kind == "turn")
     stage.app.pause(stage.run_id)
-    fork = stage.app.fork(stage.run_id, at=at, here=False)
+    fork = stage.app.fork(stage.run_id, at=at, enqueue=True)
     found = stage.onlooker.load(fork.run_id)
     assert found is not None
     assert found.next_node == "t"
-    stage.app.rollback(stage.run_id, at, here=False)
+    stage.app.rollback(stage.run_id, at, enqueue=True)
     back = stage.onlooker.load(stage.run_id)
     assert back is not None
     assert back.next_node in ("t", "ask")

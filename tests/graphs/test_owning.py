@@ -21,9 +21,9 @@ def test_a_code_run_of_the_same_name_is_not_failed_by_a_worker_that_adopted(tmp_
     url = f"sqlite:{tmp_path / 'runs.db'}"
     with App(url) as maker, App(url) as code, App(url) as stranger:
         maker.graph(HELLO)
-        maker.start("refund", {}, run_id="declared-1", here=False)
+        maker.start("refund", {}, run_id="declared-1", enqueue=True)
         code.workflow(name="refund")(lambda run, order=None: "code")
-        code.start("refund", {"order": 1}, run_id="code-1", here=False)
+        code.start("refund", {"order": 1}, run_id="code-1", enqueue=True)
         stranger.worker().run(until_idle=True)
         status = code.handle("code-1").status()
         assert status != "failed"
@@ -33,7 +33,7 @@ def test_a_declared_run_is_not_done_by_a_code_workflow_of_the_same_name(tmp_path
     url = f"sqlite:{tmp_path / 'runs.db'}"
     with App(url) as maker, App(url) as code:
         maker.graph(HELLO)
-        maker.start("refund", {}, run_id="declared-1", here=False)
+        maker.start("refund", {}, run_id="declared-1", enqueue=True)
         code.workflow(name="refund")(lambda run, order=None: "code")
         code.worker().run(until_idle=True)
         handle = maker.handle("declared-1")
@@ -48,8 +48,8 @@ def test_a_worker_leaves_a_run_that_names_functions_it_does_not_have(tmp_path: A
         two.function(name="g")(lambda: 2)
         one.graph({"id": "flow", "stages": [{"id": "a", "type": "call", "function": "f"}]})
         two.graph({"id": "flow", "stages": [{"id": "a", "type": "call", "function": "g"}]})
-        one.start("flow", {}, run_id="r1", here=False)
-        two.start("flow", {}, run_id="r2", here=False)
+        one.start("flow", {}, run_id="r1", enqueue=True)
+        two.start("flow", {}, run_id="r2", enqueue=True)
         worker.worker().run(until_idle=True)
         two.worker().run(until_idle=True)
         assert (one.handle("r1").status(), two.handle("r2").status()) == ("completed", "completed")
@@ -60,10 +60,10 @@ def test_a_worker_sees_a_declared_run_behind_200_foreign_ones(tmp_path: Any) -> 
     with App(url) as one, App(url) as worker:
         for name in ["a", "z"]:
             for number in range(201):
-                one.start("somebody-elses", run_id=f"{name}{number}", here=False)
+                one.start("somebody-elses", run_id=f"{name}{number}", enqueue=True)
             if name == "a":
                 one.graph(HELLO)
-                one.start("refund", {}, run_id="m", here=False)
+                one.start("refund", {}, run_id="m", enqueue=True)
         worker.worker().run(until_idle=True)
         assert one.handle("m").status() == "completed"
 

@@ -138,7 +138,7 @@ def test_a_run_can_be_paused_from_outside_between_stages(stage: GraphStage) -> N
     @stage.function
     def first() -> None:
         stage.onlooker  # noqa: B018 - opened outside of the run
-        stage.app.pause(stage.run_id, here=False)
+        stage.app.pause(stage.run_id, enqueue=True)
 
     stage.graph(
         [{"id": "first", "type": "call", "function": "first"}, {"id": "nap", "type": "sleep", "seconds": 0},

@@ -96,7 +96,7 @@ def test_what_only_a_worker_does_is_told_when_none_does_it(store: Store, clock: 
 
     app.start(asks, run_id="asks")
     app.start(sleeps, run_id="sleeps")
-    app.start(sleeps, run_id="ready", here=False)
+    app.start(sleeps, run_id="ready", enqueue=True)
     assert troubled(store) == set()
     clock.advance(200)
     assert troubled(store) == {"gates", "timers", "ready runs"}

@@ -97,7 +97,7 @@ def test_the_wait_for_a_person_is_a_gap_and_so_is_the_wait_for_a_worker(stage: S
     assert (seen.rows[2].reason, seen.rows[2].duration_us, seen.rows[2].ended_at) == ("person", 3_600_000_000, None)
     assert seen.standing.sentence == "waiting for an answer to 'Sure?' (gate ask#1)"
     assert seen.standing.commands == (("holdfast", "answer", "r"),)
-    stage.app.answer("r", {"ok": True}, by="ana", here=False)
+    stage.app.answer("r", {"ok": True}, by="ana", enqueue=True)
     stage.clock.advance(60)
     assert stage.seen().standing.sentence == "ready: it goes on when a worker takes it"
     stage.app.resume("r")

@@ -128,7 +128,7 @@ class _Arena:
         with make_app(self._site) as app:
             for number in range(self._runs):
                 name = _WORKFLOWS[number % len(_WORKFLOWS)].__name__
-                app.start(name, self._place, number, run_id=f"{name} {number}", here=False)
+                app.start(name, self._place, number, run_id=f"{name} {number}", enqueue=True)
 
     def _work(self) -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # until the worker listens itself
@@ -141,7 +141,7 @@ class _Arena:
         while True:
             for gate in app.gates(limit=200):
                 with contextlib.suppress(holdfast.AlreadyAnswered, holdfast.RunEnded):
-                    app.answer(gate.run_id, {"yes": True}, by="ana", gate=gate.gate, here=False)
+                    app.answer(gate.run_id, {"yes": True}, by="ana", gate=gate.gate, enqueue=True)
                     world.note(self._place, "answer", gate.run_id)
             time.sleep(0.002)
 

@@ -29,7 +29,7 @@ _CHOICES_MAX: Final = 60
 run_argument = click.argument("run", metavar="RUN", shell_complete=offered_runs)
 runs_argument = click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=offered_runs)
 by_option = click.option("--by", metavar="NAME", help="Who does it; else the user of this process.")
-leave_option = click.option("--leave", is_flag=True, help="Only record it, and leave the rest to a worker.")
+enqueue_option = click.option("--enqueue", is_flag=True, help="Only record it, and leave the rest to a worker.")
 
 
 def act(session: Session, named: str, does: Callable[[App, str], Any], **more: Any) -> int:

@@ -31,8 +31,9 @@ P = ParamSpec("P")
 class AsyncHandle(Generic[R]):
     """One run, for awaiting callers; see `Handle`."""
 
-    def __init__(self, app: AsyncApp, run_id: str) -> None:
+    def __init__(self, app: AsyncApp, run_id: str, *, only_wait: bool = False) -> None:
         self._app = app
+        self._only_wait = only_wait
         self.run_id = run_id
 
     async def info(self) -> RunInfo:
@@ -52,7 +53,7 @@ class AsyncHandle(Generic[R]):
         until = until_of(timeout)
         looks, memo = 0, Memo()
         while True:
-            found = await self._app._driver.run(look(self._app._core, self.run_id, memo))
+            found = await self._app._driver.run(look(self._app._core, self.run_id, memo, only_wait=self._only_wait))
             if found.ended:
                 result: R = found.result
                 return result
@@ -90,16 +91,16 @@ class AsyncApp:
     @overload
     async def start(
         self, workflow: Workflow[..., R], /, *args: Any, run_id: str | None,
-        metadata: dict[str, Any] | None = None, here: bool = True, **kwargs: Any,
+        metadata: dict[str, Any] | None = None, enqueue: bool = False, **kwargs: Any,
     ) -> AsyncHandle[R]: ...  # fmt: skip
     @overload
     async def start(
         self, workflow: Workflow[..., R], /, *args: Any, metadata: dict[str, Any] | None,
-        run_id: str | None = None, here: bool = True, **kwargs: Any,
+        run_id: str | None = None, enqueue: bool = False, **kwargs: Any,
     ) -> AsyncHandle[R]: ...  # fmt: skip
     @overload
     async def start(
-        self, workflow: Workflow[..., R], /, *args: Any, here: bool,
+        self, workflow: Workflow[..., R], /, *args: Any, enqueue: bool,
         run_id: str | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
     ) -> AsyncHandle[R]: ...  # fmt: skip
     @overload
@@ -111,53 +112,53 @@ class AsyncApp:
         *args: Any,
         run_id: str | None = None,
         metadata: dict[str, Any] | None = None,
-        here: bool = True,
+        enqueue: bool = False,
         **kwargs: Any,
     ) -> AsyncHandle[Any]:
         """Start a run; see `App.start`."""
-        plan = started(self._core, workflow, args, kwargs, run_id, metadata, here=here)
+        plan = started(self._core, workflow, args, kwargs, run_id, metadata, here=not enqueue)
         handle_id, claimed = await self._driver.run(plan)
         await self._advance(claimed)
-        return AsyncHandle(self, handle_id)
+        return AsyncHandle(self, handle_id, only_wait=enqueue)
 
     def handle(self, run_id: str) -> AsyncHandle:
         """A run by its id."""
         return AsyncHandle(self, run_id)
 
     async def answer(
-        self, run_id: str, answer: Any, *, by: str | None = None, gate: str | None = None, here: bool = True
+        self, run_id: str, answer: Any, *, by: str | None = None, gate: str | None = None, enqueue: bool = False
     ) -> AsyncHandle:
         """Answer a gate; see `App.answer`."""
-        _, claimed = await self._driver.run(outside.answer(self._core, run_id, answer, by, gate, here=here))
+        _, claimed = await self._driver.run(outside.answer(self._core, run_id, answer, by, gate, here=not enqueue))
         await self._advance(claimed)
-        return AsyncHandle(self, run_id)
+        return AsyncHandle(self, run_id, only_wait=enqueue)
 
     async def send(
         self, run_id: str, event: str, value: Any = None, *, by: str | None = None, key: str | None = None,
-        here: bool = True,
+        enqueue: bool = False,
     ) -> AsyncHandle:  # fmt: skip
         """Send an event to a run; see `App.send`."""
-        _, claimed = await self._driver.run(outside.send(self._core, run_id, event, value, by, key, here=here))
+        _, claimed = await self._driver.run(outside.send(self._core, run_id, event, value, by, key, here=not enqueue))
         await self._advance(claimed)
-        return AsyncHandle(self, run_id)
+        return AsyncHandle(self, run_id, only_wait=enqueue)
 
-    async def pause(self, run_id: str, *, by: str | None = None, here: bool = True) -> AsyncHandle:
+    async def pause(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> AsyncHandle:
         """Ask a run to pause; see `App.pause`."""
-        _, claimed = await self._driver.run(outside.request(self._core, run_id, "pause", by, here=here))
+        _, claimed = await self._driver.run(outside.request(self._core, run_id, "pause", by, here=not enqueue))
         await self._advance(claimed)
-        return AsyncHandle(self, run_id)
+        return AsyncHandle(self, run_id, only_wait=enqueue)
 
-    async def cancel(self, run_id: str, *, by: str | None = None, here: bool = True) -> AsyncHandle:
+    async def cancel(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> AsyncHandle:
         """Cancel a run; see `App.cancel`."""
-        _, claimed = await self._driver.run(outside.request(self._core, run_id, "cancel", by, here=here))
+        _, claimed = await self._driver.run(outside.request(self._core, run_id, "cancel", by, here=not enqueue))
         await self._advance(claimed)
-        return AsyncHandle(self, run_id)
+        return AsyncHandle(self, run_id, only_wait=enqueue)
 
-    async def resume(self, run_id: str, *, here: bool = True) -> AsyncHandle:
+    async def resume(self, run_id: str, *, enqueue: bool = False) -> AsyncHandle:
         """Let a run go on; see `App.resume`."""
-        _, claimed = await self._driver.run(outside.resume(self._core, run_id, here=here))
+        _, claimed = await self._driver.run(outside.resume(self._core, run_id, here=not enqueue))
         await self._advance(claimed)
-        return AsyncHandle(self, run_id)
+        return AsyncHandle(self, run_id, only_wait=enqueue)
 
     async def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:
         """What a rollback would do; see `App.rollback_plan`."""
@@ -165,25 +166,27 @@ class AsyncApp:
 
     async def rollback(
         self, run_id: str, to: int | str | None = None, *, by: str | None = None, force: bool = False,
-        here: bool = True,
+        enqueue: bool = False,
     ) -> AsyncHandle:  # fmt: skip
         """Take a run back; see `App.rollback`."""
-        _, claimed = await self._driver.run(rollback.rolled_back(self._core, run_id, to, by, force=force, here=here))
-        await self._advance(claimed, once=not here)
-        return AsyncHandle(self, run_id)
+        _, claimed = await self._driver.run(
+            rollback.rolled_back(self._core, run_id, to, by, force=force, here=not enqueue)
+        )
+        await self._advance(claimed, once=enqueue)
+        return AsyncHandle(self, run_id, only_wait=enqueue)
 
     async def fork(
         self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
         checkpoint_id: str | None = None, effects: Effects = "reuse", state: dict[str, Any] | None = None,
-        update: Mapping[str, Any] | None = None, here: bool = True,
+        update: Mapping[str, Any] | None = None, enqueue: bool = False,
     ) -> AsyncHandle:  # fmt: skip
         """Start a new run from where another stood; see `App.fork`."""
         name = await self._driver.run(
             branching.forked(self._core, run_id, new_run_id, at, step, checkpoint_id, effects, state, update)
         )
-        if here:
+        if not enqueue:
             await self._advance(await self._driver.run(claim_known(self._core, name)))
-        return AsyncHandle(self, name)
+        return AsyncHandle(self, name, only_wait=enqueue)
 
     async def graph_of(self, run_id: str) -> Graph:
         """The definition a run goes by; see `App.graph_of`."""
@@ -197,13 +200,15 @@ class AsyncApp:
 
         return await self._driver.run(migrating.adopted(self._core, run_id))
 
-    async def migrate(self, run_id: str, graph: Any = None, *, by: str | None = None, here: bool = True) -> list[str]:
+    async def migrate(
+        self, run_id: str, graph: Any = None, *, by: str | None = None, enqueue: bool = False
+    ) -> list[str]:
         """Let a run go on by another definition; see `App.migrate`."""
         from holdfast.runtime import migrating
         from holdfast.runtime.declaring import made_graph
 
         new = None if graph is None else made_graph(graph)
-        found, claimed = await self._driver.run(migrating.migrated(self._core, run_id, new, by, here=here))
+        found, claimed = await self._driver.run(migrating.migrated(self._core, run_id, new, by, here=not enqueue))
         await self._advance(claimed)
         return found
 

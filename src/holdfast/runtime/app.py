@@ -42,7 +42,7 @@ class App(Declaring):
     """Workflows on a store. `App("sqlite:runs.db")`, or an open store.
 
     Blocking; `app.aio` has the same verbs to await. `start` and `answer` move the run on in the calling process until
-    it next waits or ends, so nothing else is needed; with `here=False` they only commit, and a worker goes on.
+    it next waits or ends, so nothing else is needed; with `enqueue=True` they only commit, and a worker goes on.
     `classify` says what exceptions prove about the effects that raised them; see `Run.effect`.
 
     Example:
@@ -177,16 +177,16 @@ class App(Declaring):
     @overload
     def start(
         self, workflow: Workflow[..., R], /, *args: Any, run_id: str | None,
-        metadata: dict[str, Any] | None = None, here: bool = True, **kwargs: Any,
+        metadata: dict[str, Any] | None = None, enqueue: bool = False, **kwargs: Any,
     ) -> Handle[R]: ...  # fmt: skip
     @overload
     def start(
         self, workflow: Workflow[..., R], /, *args: Any, metadata: dict[str, Any] | None,
-        run_id: str | None = None, here: bool = True, **kwargs: Any,
+        run_id: str | None = None, enqueue: bool = False, **kwargs: Any,
     ) -> Handle[R]: ...  # fmt: skip
     @overload
     def start(
-        self, workflow: Workflow[..., R], /, *args: Any, here: bool,
+        self, workflow: Workflow[..., R], /, *args: Any, enqueue: bool,
         run_id: str | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
     ) -> Handle[R]: ...  # fmt: skip
     @overload
@@ -198,7 +198,7 @@ class App(Declaring):
         *args: Any,
         run_id: str | None = None,
         metadata: dict[str, Any] | None = None,
-        here: bool = True,
+        enqueue: bool = False,
         **kwargs: Any,
     ) -> Handle[Any]:
         """Start a run. With a `run_id` that is there already, with the same input, it is that run.
@@ -210,10 +210,10 @@ class App(Declaring):
             handle.status()
         """
         handle_id, claimed = self._run(
-            "start", started(self._core, workflow, args, kwargs, run_id, metadata, here=here)
+            "start", started(self._core, workflow, args, kwargs, run_id, metadata, here=not enqueue)
         )
         self._advance(claimed)
-        return Handle(self, handle_id)
+        return Handle(self, handle_id, only_wait=enqueue)
 
     def handle(self, run_id: str) -> Handle:
         """A run by its id.
@@ -224,7 +224,7 @@ class App(Declaring):
         return Handle(self, run_id)
 
     def answer(
-        self, run_id: str, answer: Any, *, by: str | None = None, gate: str | None = None, here: bool = True
+        self, run_id: str, answer: Any, *, by: str | None = None, gate: str | None = None, enqueue: bool = False
     ) -> Handle:
         """Answer a gate, from any process. The first answer counts; the second gets AlreadyAnswered.
 
@@ -234,52 +234,52 @@ class App(Declaring):
             app.start(refund, "A-19", run_id="order-19")
             app.answer("order-19", {"approve": False}, by="ana")
         """
-        _, claimed = self._run("answer", outside.answer(self._core, run_id, answer, by, gate, here=here))
+        _, claimed = self._run("answer", outside.answer(self._core, run_id, answer, by, gate, here=not enqueue))
         self._advance(claimed)
-        return Handle(self, run_id)
+        return Handle(self, run_id, only_wait=enqueue)
 
     def send(
         self, run_id: str, event: str, value: Any = None, *, by: str | None = None, key: str | None = None,
-        here: bool = True,
+        enqueue: bool = False,
     ) -> Handle:  # fmt: skip
         """Send an event to a run, which gets it by `run.wait_for`. With a `key`, sending it again is no second event.
 
         Example:
             app.send("order-17", "shipped", {"parcel": 3})
         """
-        _, claimed = self._run("send", outside.send(self._core, run_id, event, value, by, key, here=here))
+        _, claimed = self._run("send", outside.send(self._core, run_id, event, value, by, key, here=not enqueue))
         self._advance(claimed)
-        return Handle(self, run_id)
+        return Handle(self, run_id, only_wait=enqueue)
 
-    def pause(self, run_id: str, *, by: str | None = None, here: bool = True) -> Handle:
+    def pause(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> Handle:
         """Ask a run to pause. It stops before its next call; `resume` lets it go on.
 
         Example:
             app.pause("order-17")
         """
-        _, claimed = self._run("pause", outside.request(self._core, run_id, "pause", by, here=here))
+        _, claimed = self._run("pause", outside.request(self._core, run_id, "pause", by, here=not enqueue))
         self._advance(claimed)
-        return Handle(self, run_id)
+        return Handle(self, run_id, only_wait=enqueue)
 
-    def cancel(self, run_id: str, *, by: str | None = None, here: bool = True) -> Handle:
+    def cancel(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> Handle:
         """Cancel a run for good. Its code gets Cancelled at its next call, and some time for its `finally` blocks.
 
         Example:
             app.cancel("order-17")
         """
-        _, claimed = self._run("cancel", outside.request(self._core, run_id, "cancel", by, here=here))
+        _, claimed = self._run("cancel", outside.request(self._core, run_id, "cancel", by, here=not enqueue))
         self._advance(claimed)
-        return Handle(self, run_id)
+        return Handle(self, run_id, only_wait=enqueue)
 
-    def resume(self, run_id: str, *, here: bool = True) -> Handle:
+    def resume(self, run_id: str, *, enqueue: bool = False) -> Handle:
         """Let a paused run go on, or take up one whose process died.
 
         Example:
             app.resume("order-17")
         """
-        _, claimed = self._run("resume", outside.resume(self._core, run_id, here=here))
+        _, claimed = self._run("resume", outside.resume(self._core, run_id, here=not enqueue))
         self._advance(claimed)
-        return Handle(self, run_id)
+        return Handle(self, run_id, only_wait=enqueue)
 
     def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:
         """What a rollback would do: which effects are undone, which cannot be, what is taken back.
@@ -291,27 +291,29 @@ class App(Declaring):
 
     def rollback(
         self, run_id: str, to: int | str | None = None, *, by: str | None = None, force: bool = False,
-        here: bool = True,
+        enqueue: bool = False,
     ) -> Handle:  # fmt: skip
         """Take a run back: to a journal position, a checkpoint's id, or just before the step of that name.
 
         Effects done since are undone in reverse by their `undo` functions, each recorded, so a crash in the middle is
         taken up where it was. What cannot be undone stops it with RollbackRefused before anything is done, unless
         `force=True` leaves it as it is. Then the run goes on from there; what it does anew has new idempotency keys.
-        Without `to` a rollback that was begun and stopped is taken up again. With `here=False` the run does not go on
+        Without `to` a rollback that was begun and stopped is taken up again. With `enqueue=True` the run does not go on
         here afterwards; in a process that does not know the workflow the rollback is only begun, for a worker.
 
         Example:
             app.rollback("order-17", to=1)
         """
-        _, claimed = self._run("rollback", rollback.rolled_back(self._core, run_id, to, by, force=force, here=here))
-        self._advance(claimed, once=not here)
-        return Handle(self, run_id)
+        _, claimed = self._run(
+            "rollback", rollback.rolled_back(self._core, run_id, to, by, force=force, here=not enqueue)
+        )
+        self._advance(claimed, once=enqueue)
+        return Handle(self, run_id, only_wait=enqueue)
 
     def fork(
         self, run_id: str, new_run_id: str | None = None, *, at: int | str | None = None, step: int | None = None,
         checkpoint_id: str | None = None, effects: Effects = "reuse", state: dict[str, Any] | None = None,
-        update: Mapping[str, Any] | None = None, here: bool = True,
+        update: Mapping[str, Any] | None = None, enqueue: bool = False,
     ) -> Handle:  # fmt: skip
         """Start a new run from where another stood: at a position or just before a call, at a checkpoint, at its end.
 
@@ -329,9 +331,9 @@ class App(Declaring):
             self._core, run_id, new_run_id, at, step, checkpoint_id, effects, state, update
         )  # fmt: skip
         name = self._run("fork", plan)
-        if here:
+        if not enqueue:
             self._advance(self._driver.run(claim_known(self._core, name)))
-        return Handle(self, name)
+        return Handle(self, name, only_wait=enqueue)
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

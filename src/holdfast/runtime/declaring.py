@@ -98,7 +98,7 @@ class Declaring:
 
     def migrate(
         self, run_id: str, graph: Graph | Mapping[str, Any] | str | os.PathLike[str] | None = None, *,
-        by: str | None = None, here: bool = True,
+        by: str | None = None, enqueue: bool = False,
     ) -> list[str]:  # fmt: skip
         """Let a run that has begun go on by another definition: the registered one, or `graph`. What changed.
 
@@ -114,7 +114,7 @@ class Declaring:
 
         forbid_in_loop("migrate")
         new = None if graph is None else made_graph(graph)
-        found, claimed = self._core.blocking.run(migrating.migrated(self._core, run_id, new, by, here=here))
+        found, claimed = self._core.blocking.run(migrating.migrated(self._core, run_id, new, by, here=not enqueue))
         if claimed is not None:
             from holdfast.runtime.advancing import advanced
 

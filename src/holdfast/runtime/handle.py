@@ -42,8 +42,8 @@ Memo = dict[str, tuple[int, list[str]]]
 """Which children a run waits for, and at which position of its journal that was read."""
 
 
-def look(app: AppCore, run_id: str, memo: Memo) -> Acts[Look]:
-    """Look at a run: raise or give its result if it has ended, take it if it can be moved on here."""
+def look(app: AppCore, run_id: str, memo: Memo, *, only_wait: bool) -> Acts[Look]:
+    """Look at a run: raise or give its result if it has ended; claim it if it can go on here, unless `only_wait`."""
     row: RunRow = yield from outside.known_run(app, run_id)
     if row.status in TERMINAL:
         last = yield lambda: last_entry(app.core, row)
@@ -53,6 +53,8 @@ def look(app: AppCore, run_id: str, memo: Memo) -> Acts[Look]:
         if row.status == CANCELLED:
             raise RunCancelled(run_id, last.get("by", ""))
         raise RunFailed(run_id, last.get("error") or {"type": "Unknown", "message": "nothing is recorded of it"})
+    if only_wait:
+        return Look(status=row.status)
     yield from ring(app)
     yield from redeliver(app)
     row = yield from outside.known_run(app, run_id)
@@ -97,8 +99,9 @@ class Handle(Generic[R]):
         handle.status(), handle.gates()
     """
 
-    def __init__(self, app: App, run_id: str) -> None:
+    def __init__(self, app: App, run_id: str, *, only_wait: bool = False) -> None:
         self._app = app
+        self._only_wait = only_wait
         self.run_id = run_id
 
     def info(self) -> RunInfo:
@@ -127,8 +130,10 @@ class Handle(Generic[R]):
         return self._app.gates(self.run_id)
 
     def result(self, timeout: float | None = None) -> R:
-        """Wait until the run has ended and return its result; meanwhile move it on here whenever it is ready.
+        """Wait until the run has ended and return its result.
 
+        A handle of `app.handle(…)`, or of a verb that moved the run on here, keeps moving it on whenever it is ready,
+        so that no worker is needed. A handle of a verb with `enqueue=True` only waits: a worker moves the run on.
         Raises RunFailed, RunCancelled, or NotFinished after `timeout` seconds.
 
         Example:
@@ -137,7 +142,7 @@ class Handle(Generic[R]):
         until = until_of(timeout)
         looks, memo = 0, Memo()
         while True:
-            found = self._app._run("result", look(self._app._core, self.run_id, memo))
+            found = self._app._run("result", look(self._app._core, self.run_id, memo, only_wait=self._only_wait))
             if found.ended:
                 result: R = found.result
                 return result

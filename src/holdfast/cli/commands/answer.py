@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.acting import answering, by_option, leave_option, run_argument, tell
+from holdfast.cli.acting import answering, by_option, enqueue_option, run_argument, tell
 from holdfast.cli.answers import given_answer
 from holdfast.cli.asking import ask_gate
 from holdfast.cli.exits import CannotAsk
@@ -27,10 +27,16 @@ from holdfast.runtime.outside import somebody
 @click.option("--gate", metavar="GATE", help="Which question, if the run has several open ones.")
 @click.option("--file", metavar="FILE", help="The answer as JSON; - reads standard input.")
 @by_option
-@leave_option
+@enqueue_option
 @click.pass_obj
 def command(
-    session: Session, run: str, values: tuple[str, ...], gate: str | None, file: str | None, by: str | None, leave: bool
+    session: Session,
+    run: str,
+    values: tuple[str, ...],
+    gate: str | None,
+    file: str | None,
+    by: str | None,
+    enqueue: bool,
 ) -> int:
     """Answer a question a run waits for.
 
@@ -50,13 +56,13 @@ def command(
     who = somebody(by)
     chosen = _chosen(session, run_id, gate)
     if chosen is None or chosen.state != "open":  # whoever was first is named by the store
-        app.answer(run_id, None, by=who, gate=gate, here=False)
+        app.answer(run_id, None, by=who, gate=gate, enqueue=True)
         raise GateClosed(run_id, gate or "", "unknown")
     answer = _answer(session, chosen, values, file, who)
     session.how_to_go_on = f"The answer was perhaps taken; `holdfast show {quote(run_id)}` says where the run stands."
     if chosen.run_id != run_id:
         adopt(session, chosen.run_id)
-    app.answer(chosen.run_id, answer, by=who, gate=chosen.gate, here=not leave)
+    app.answer(chosen.run_id, answer, by=who, gate=chosen.gate, enqueue=enqueue)
     tell(session, run_id, gate=chosen.gate, answer=chosen.form.check(answer).value, by=who)
     return exits.OK
 

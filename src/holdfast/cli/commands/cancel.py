@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.acting import act, by_option, leave_option, run_argument
+from holdfast.cli.acting import act, by_option, enqueue_option, run_argument
 from holdfast.cli.session import Session
 
 
 @click.command()
 @run_argument
 @by_option
-@leave_option
+@enqueue_option
 @click.pass_obj
-def command(session: Session, run: str, by: str | None, leave: bool) -> int:
+def command(session: Session, run: str, by: str | None, enqueue: bool) -> int:
     """Cancel a run for good.
 
     Its code is told at its next call and gets some time to tidy up; its children are cancelled with it. What it has
@@ -24,4 +24,4 @@ def command(session: Session, run: str, by: str | None, leave: bool) -> int:
       holdfast cancel order-17
       holdfast cancel order-17 --by ana --app shop:app
     """
-    return act(session, run, lambda app, run_id: app.cancel(run_id, by=by, here=not leave))
+    return act(session, run, lambda app, run_id: app.cancel(run_id, by=by, enqueue=enqueue))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.acting import leave_option, run_argument, tell
+from holdfast.cli.acting import enqueue_option, run_argument, tell
 from holdfast.cli.naming import Spot, adopt, spot_named
 from holdfast.cli.session import Session
 from holdfast.inspect.refs import checkpoint_of
@@ -36,10 +36,16 @@ if TYPE_CHECKING:
     "--set", "changes", metavar="PATH=VALUE", multiple=True,
     help="Change the state the fork goes on with. VALUE is JSON, or text. May be given more than once.",
 )  # fmt: skip
-@leave_option
+@enqueue_option
 @click.pass_obj
 def command(
-    session: Session, run: str, new: str | None, at: str | None, effects: Effects, changes: tuple[str, ...], leave: bool
+    session: Session,
+    run: str,
+    new: str | None,
+    at: str | None,
+    effects: Effects,
+    changes: tuple[str, ...],
+    enqueue: bool,
 ) -> int:
     """Start a new run from where another stood.
 
@@ -68,7 +74,7 @@ def command(
         place: int | str | None = spot.at if at is None else place_of(session, spot.run_id, at)
         handle = app.fork(
             spot.run_id, new, at=place, checkpoint_id=spot.checkpoint_id, effects=effects, update=update or None,
-            here=not leave,
+            enqueue=enqueue,
         )  # fmt: skip
         made = handle.run_id
     session.how_to_go_on = f"The fork {made} was made."

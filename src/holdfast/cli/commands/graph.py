@@ -143,9 +143,9 @@ def _told(pairs: tuple[str, ...]) -> dict[str, Any]:
 @run_argument
 @click.argument("file", metavar="FILE", shell_complete=offered_files)
 @click.option("--by", metavar="NAME", help="Who does it; else the user of this process.")
-@click.option("--leave", is_flag=True, help="Only record it, and leave the rest to a worker.")
+@click.option("--enqueue", is_flag=True, help="Only record it, and leave the rest to a worker.")
 @click.pass_obj
-def migrate(session: Session, run: str, file: str, by: str | None, leave: bool) -> int:
+def migrate(session: Session, run: str, file: str, by: str | None, enqueue: bool) -> int:
     """Let a run that has begun go on by another version of its definition.
 
     \b
@@ -158,7 +158,7 @@ def migrate(session: Session, run: str, file: str, by: str | None, leave: bool) 
     workflow = app.handle(run_id).info().workflow
     if workflow != graph.id:
         raise InvalidInput(f"run {run_id!r} is of workflow {workflow!r}, and {file} is {graph.id!r}")
-    found = app.migrate(run_id, graph, by=by, here=not leave)
+    found = app.migrate(run_id, graph, by=by, enqueue=enqueue)
     status = app.handle(run_id).status()
     if session.json:
         session.out.give({"run_id": run_id, "workflow": workflow, "changes": found, "status": status})

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.acting import leave_option, standing, tell, waits_for_answer
+from holdfast.cli.acting import enqueue_option, standing, tell, waits_for_answer
 from holdfast.cli.naming import adopt, offered_runs, run_adopted
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
@@ -20,9 +20,9 @@ from holdfast.model.status import PAUSED
 @click.argument("run", metavar="RUN", required=False, shell_complete=offered_runs)
 @click.option("--all", "every", is_flag=True, help="All paused runs.")
 @click.option("--workflow", metavar="NAME", help="With --all: only runs of this workflow.")
-@leave_option
+@enqueue_option
 @click.pass_obj
-def command(session: Session, run: str | None, every: bool, workflow: str | None, leave: bool) -> int:
+def command(session: Session, run: str | None, every: bool, workflow: str | None, enqueue: bool) -> int:
     """Let a paused run go on, or take up one whose process died.
 
     With an app that knows the workflow the run goes on here until it next waits or ends; otherwise it is made ready for
@@ -32,18 +32,18 @@ def command(session: Session, run: str | None, every: bool, workflow: str | None
     Examples:
       holdfast resume order-17 --app shop:app
       holdfast resume --all
-      holdfast resume --all --workflow refund --leave
+      holdfast resume --all --workflow refund --enqueue
     """
     if every == (run is not None):
         raise click.UsageError("name a run, or give --all")
     if workflow is not None and not every:
         raise click.UsageError("--workflow goes with --all")
     if run is None:
-        return _all(session, workflow, leave=leave)
+        return _all(session, workflow, enqueue=enqueue)
     app = session.app()
     run_id = run_adopted(session, run)
     session.how_to_go_on = f"`holdfast resume {quote(run_id)}` goes on from where the run stands."
-    app.resume(run_id, here=not leave)
+    app.resume(run_id, enqueue=enqueue)
     return tell_and_judge(session, run_id)
 
 
@@ -55,7 +55,7 @@ def tell_and_judge(session: Session, run_id: str) -> int:
     return exits.ERROR if found["status"] == "failed" else exits.OK
 
 
-def _all(session: Session, workflow: str | None, *, leave: bool) -> int:
+def _all(session: Session, workflow: str | None, *, enqueue: bool) -> int:
     app = session.app()
     session.how_to_go_on = "`holdfast resume --all` goes on with the others."
     paused = selected(session, (), every=True, workflow=workflow, status=(PAUSED,))
@@ -64,7 +64,7 @@ def _all(session: Session, workflow: str | None, *, leave: bool) -> int:
         for info in paused:
             try:
                 adopt(session, info.run_id)
-                app.resume(info.run_id, here=not leave)
+                app.resume(info.run_id, enqueue=enqueue)
                 done.append({**standing(session, info.run_id), "error": None})
             except HoldfastError as error:  # one run's trouble is not the others'
                 done.append({**standing(session, info.run_id), "error": str(error)})

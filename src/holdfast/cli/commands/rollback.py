@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.acting import by_option, leave_option, run_argument, tell
+from holdfast.cli.acting import by_option, enqueue_option, run_argument, tell
 from holdfast.cli.commands.fork import place_of
 from holdfast.cli.naming import run_adopted
 from holdfast.cli.session import Session
@@ -27,10 +27,10 @@ _CALLS_SHOWN: Final = 20
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @by_option
-@leave_option
+@enqueue_option
 @click.pass_obj
 def command(
-    session: Session, run: str, to: str | None, force: bool, dry_run: bool, yes: bool, by: str | None, leave: bool
+    session: Session, run: str, to: str | None, force: bool, dry_run: bool, yes: bool, by: str | None, enqueue: bool
 ) -> int:
     """Take a run back, undoing what it did since.
 
@@ -47,12 +47,12 @@ def command(
     """
     app = session.app()
     run_id = run_adopted(session, run)
-    here = app.knows(app.handle(run_id).info().workflow)
+    enqueue = enqueue or not app.knows(app.handle(run_id).info().workflow)
     session.how_to_go_on = f"A rollback that has begun is taken up by: holdfast rollback {quote(run_id)}"
     if to is None:
         if dry_run:
             raise click.UsageError("say where to go back to with --to")
-        app.rollback(run_id, by=by, force=force, here=here and not leave)
+        app.rollback(run_id, by=by, force=force, enqueue=enqueue)
         tell(session, run_id, plan=None, dry_run=False)
         return exits.OK
     place = place_of(session, run_id, to)
@@ -73,7 +73,7 @@ def command(
         return exits.OK
     if app.rollback_plan(run_id, place) != plan:
         raise Conflict(f"run {run_id!r} has moved on since the plan was shown; look at it again")
-    app.rollback(run_id, plan.to, by=by, force=force, here=here and not leave)
+    app.rollback(run_id, plan.to, by=by, force=force, enqueue=enqueue)
     tell(session, run_id, plan=plan_data(plan), dry_run=False)
     return exits.OK
 

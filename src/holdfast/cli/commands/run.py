@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 @click.option("--wait", "wait_s", type=float, default=60.0, show_default=True, metavar="SECONDS",
               help="Stay for timers that are due within so long.")  # fmt: skip
 @click.option("--migrate", is_flag=True, help="Let a run that has begun go on by the file as it is now.")
-@click.option("--leave", is_flag=True, help="Only start it, and leave it to a worker.")
+@click.option("--enqueue", is_flag=True, help="Only start it, and leave it to a worker.")
 @click.pass_obj
 def command(
     session: Session, workflow: str, given: tuple[str, ...], input_file: str | None, variable: tuple[str, ...],
-    run_id: str | None, meta: tuple[str, ...], by: str | None, wait_s: float, migrate: bool, leave: bool,
+    run_id: str | None, meta: tuple[str, ...], by: str | None, wait_s: float, migrate: bool, enqueue: bool,
 ) -> int:  # fmt: skip
     """Start a workflow and answer its questions here.
 
@@ -61,7 +61,7 @@ def command(
     args, kwargs = ((values,), more) if graph is not None else ((), values)
     session.how_to_go_on = f"The run goes on from where it stands: holdfast resume {quote(run_id or '@latest')}"
     try:
-        handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, here=False, **kwargs)
+        handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, enqueue=True, **kwargs)
     except InvalidGraph as error:
         if session.app_named() is None and any("no function" in problem for problem in error.problems):
             error.problems.append("name the app that registers them with --app module:name")
@@ -73,7 +73,7 @@ def command(
     if run_id is None:
         session.say(f"{handle.run_id} is started")
     following = Following(session, handle.run_id, by=who, wait_s=wait_s)
-    return following.left() if leave else following.to_its_rest()
+    return following.left() if enqueue else following.to_its_rest()
 
 
 def _same_definition(app: App, run_id: str, graph: Graph, *, migrate: bool, by: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.acting import act, by_option, leave_option, run_argument
+from holdfast.cli.acting import act, by_option, enqueue_option, run_argument
 from holdfast.cli.answers import parse_json, read_json
 from holdfast.cli.session import Session
 
@@ -16,11 +16,11 @@ from holdfast.cli.session import Session
 @click.option("--file", metavar="FILE", help="The value as a JSON file; - reads standard input.")
 @click.option("--key", metavar="KEY", help="Sent again with the same key, it is no second event.")
 @by_option
-@leave_option
+@enqueue_option
 @click.pass_obj
 def command(
     session: Session, run: str, event: str, value: str | None, file: str | None, key: str | None, by: str | None,
-    leave: bool,
+    enqueue: bool,
 ) -> int:  # fmt: skip
     """Send an event to a run.
 
@@ -37,4 +37,4 @@ def command(
         data = read_json(file)
     else:
         data = None if value is None else parse_json(value, f"the value {value!r}")
-    return act(session, run, lambda app, run_id: app.send(run_id, event, data, by=by, key=key, here=not leave))
+    return act(session, run, lambda app, run_id: app.send(run_id, event, data, by=by, key=key, enqueue=enqueue))
