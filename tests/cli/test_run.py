@@ -247,3 +247,12 @@ def test_a_dry_run_walks_without_a_store(refund: Path) -> None:
 
 def test_the_schema_is_json(tmp_path: Path) -> None:
     assert json.loads(command("graph", "schema", cwd=tmp_path).out)["title"] == "Holdfast declared workflow"
+
+
+def test_a_workflow_of_another_process_is_only_started_if_that_is_said(refund: Path) -> None:
+    missing = command("run", "elsewhere", "-i", "a=1", cwd=refund)
+    assert missing.code != 0
+    assert "this app has no workflow 'elsewhere'" in missing.err
+    done = command("run", "elsewhere", "-i", "a=1", "--run-id", "e", "--enqueue", cwd=refund)
+    assert done.code == 0, done.err
+    assert "e is ready" in done.out

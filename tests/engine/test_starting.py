@@ -92,11 +92,29 @@ def test_a_workflow_nobody_knows_is_left_to_a_process_that_knows_it(stage: Stage
     async def elsewhere(run: AsyncRun, number: int) -> int:
         return number + 1
 
-    assert stage.start("elsewhere", 1).status() == "ready"
+    assert stage.start("elsewhere", 1, enqueue=True).status() == "ready"
     with pytest.raises(NotFinished):
         stage.app.handle(stage.run_id).result(0.01)
     stage.flow(elsewhere)
     assert stage.app.handle(stage.run_id).result(5) == 2
+
+
+def test_a_name_that_is_not_registered_is_refused_with_the_close_ones(stage: Stage) -> None:
+    @stage.flow
+    async def refund(run: AsyncRun) -> None:
+        """Nothing."""
+
+    with pytest.raises(UnknownWorkflow, match="did you mean 'refund'") as raised:
+        stage.start("refnud")
+    assert raised.value.close_matches == ["refund"]
+    with pytest.raises(UnknownWorkflow, match="enqueue=True"):
+        asyncio.run(_start_awaiting(stage, "refnud"))
+    with pytest.raises(RunNotFound):
+        stage.status()
+
+
+async def _start_awaiting(stage: Stage, name: str) -> None:
+    await stage.app.aio.start(name, run_id=stage.run_id)
 
 
 def test_a_function_that_is_no_workflow_is_refused(local: Stage) -> None:
@@ -109,7 +127,7 @@ def test_a_function_that_is_no_workflow_is_refused(local: Stage) -> None:
         local.app.upgrade("nobody", 1)(lambda state: state)
 
 
-def test_with_here_false_it_is_only_committed(stage: Stage) -> None:
+def test_an_enqueued_start_is_only_committed(stage: Stage) -> None:
     @stage.flow
     async def flow(run: AsyncRun) -> str:
         stage.calls.append("called")

@@ -25,7 +25,7 @@ _SAID: Final = (
     ),
     (r"\bor give replace=True", "or give --replace"),
     (
-        r"; import the module that registers it, or leave the run to a worker that knows it",
+        r"; import the module that registers it, or pass enqueue=True if a worker knows it",
         "; name the app that has it with --app",
     ),
 )

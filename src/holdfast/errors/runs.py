@@ -65,16 +65,23 @@ class InvalidGraph(InvalidInput):
         self.problems = problems
 
 
+def _close_matches(name: str, known: list[str]) -> list[str]:
+    from difflib import get_close_matches  # loaded by those who mistype
+
+    return get_close_matches(name, sorted(known))
+
+
 class UnknownWorkflow(NotFound):
-    """This process has no workflow of that name."""
+    """This process has no workflow of that name. `close_matches` lists names that resemble it."""
 
     def __init__(self, workflow: str, known: list[str]) -> None:
-        listed = ", ".join(sorted(known)) or "none"
-        super().__init__(
-            f"this app has no workflow {workflow!r} (it has: {listed}); "
-            "import the module that registers it, or leave the run to a worker that knows it"
-        )
         self.workflow = workflow
+        self.close_matches = _close_matches(workflow, known)
+        meant = f"did you mean {' or '.join(map(repr, self.close_matches))}? " if self.close_matches else ""
+        super().__init__(
+            f"this app has no workflow {workflow!r}: {meant}it has {', '.join(sorted(known)) or 'none'}; "
+            "import the module that registers it, or pass enqueue=True if a worker knows it"
+        )
 
 
 class InputConflict(Conflict):

@@ -21,9 +21,9 @@ def started(
     metadata: dict[str, Any] | None, *, here: bool,
 ) -> Acts[tuple[str, Claimed | None]]:  # fmt: skip
     """Create the run, or find it; and hold it if it is to be moved on here."""
-    known = None if isinstance(workflow, str) and app.known(workflow) is None else app.registry.find(workflow)
+    is_elsewhere = not here and isinstance(workflow, str) and app.known(workflow) is None
+    known = None if is_elsewhere else app.registry.find(workflow)
     name, version = (known.name, known.version) if known is not None else (workflow, 1)
-    here = here and known is not None
     run_id = run_id if run_id is not None else new_run_id(app, name)
     start = Start(run_id, name, version, args, kwargs, metadata)
     if known is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from types import CellType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, overload
 
 import msgspec
@@ -142,7 +143,10 @@ class Registry:
         known = self.workflows.get(name)
         if known is not None and not _same(known.fn, fn):
             raise InvalidInput(f"this app already has a workflow {name!r}; give one of them another name=")
-        workflow = self.workflows[name] = Workflow(fn, name, version, retry_of(retry, ONCE))
+        workflow = Workflow(fn, name, version, retry_of(retry, ONCE))
+        if known is not None:
+            workflow.upgrades |= known.upgrades
+        self.workflows[name] = workflow
         return workflow
 
     def add_undo(self, fn: Any, name: str | None) -> None:
@@ -172,8 +176,10 @@ class Registry:
 
     def find(self, workflow: Any) -> Workflow:
         """The workflow meant by its name, its function, or itself."""
-        if isinstance(workflow, Workflow) and self.workflows.get(workflow.name) is workflow:
-            return workflow
+        if isinstance(workflow, Workflow):
+            current = self.workflows.get(workflow.name)
+            if current is not None and (current is workflow or _same(current.fn, workflow.fn)):
+                return current
         if isinstance(workflow, str):
             if workflow in self.workflows:
                 return self.workflows[workflow]
@@ -195,10 +201,48 @@ def _add(known: dict[str, Callable[..., Any]], what: str, fn: Any, name: str | N
 
 
 def _same(known: Any, fn: Any) -> bool:
-    """Whether a function is the one that was registered, or its new definition in a notebook or a reloaded module."""
-    return known is fn or [getattr(known, name, known) for name in _ORIGIN] == [
-        getattr(fn, name, fn) for name in _ORIGIN
-    ]
+    """Whether a function is the one that was registered, or its new definition in a notebook or a reloaded module.
+
+    Module and qualified name decide. Not the same are two lambdas of one file, and functions of the same code that
+    work on other values: closures of one factory, methods of two objects, functions behind the same decorator.
+    """
+    return _is_redefined(known, fn, 0)
+
+
+def _is_redefined(known: Any, fn: Any, depth: int) -> bool:
+    if known is fn:
+        return True
+    if [getattr(known, name, known) for name in _ORIGIN] != [getattr(fn, name, fn) for name in _ORIGIN]:
+        return False
+    old, new = getattr(known, "__code__", None), getattr(fn, "__code__", None)
+    if old is not None and old is new:
+        values, others = _values(known), _values(fn)
+        return len(values) == len(others) and all(
+            _is_equal(value, other, depth) for value, other in zip(values, others, strict=True)
+        )
+    if old is None or new is None or fn.__name__ != "<lambda>":
+        return True
+    return (old.co_filename, old.co_firstlineno) == (new.co_filename, new.co_firstlineno) or (
+        old.co_filename != new.co_filename
+    )
+
+
+def _values(fn: Any) -> list[Any]:
+    """What a function works on beside its arguments: its object, its defaults, what it encloses."""
+    cells = [cell.cell_contents for cell in getattr(fn, "__closure__", None) or () if cell != CellType()]
+    return [getattr(fn, "__self__", None), *(getattr(fn, "__defaults__", None) or ()), *cells]
+
+
+def _is_equal(value: Any, other: Any, depth: int) -> bool:
+    if value is other:
+        return True
+    if type(value) is not type(other):
+        return False
+    if callable(value):
+        return depth < _DEPTH_MAX and _is_redefined(value, other, depth + 1)
+    return isinstance(value, str | bytes | int | float) and value == other
 
 
 _ORIGIN = ("__module__", "__qualname__")
+_DEPTH_MAX = 8
+"""So many functions inside one another are compared; a function may enclose itself."""

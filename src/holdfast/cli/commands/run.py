@@ -51,7 +51,8 @@ def command(
       holdfast run refund --app shop:app -i order=A-17 --json
     """
     app = session.app(create=True)
-    graph = graph_named(app, workflow)
+    is_elsewhere = enqueue and not is_file(workflow) and not app.knows(workflow)
+    graph = None if is_elsewhere else graph_named(app, workflow)
     who = somebody(by)
     if run_id is not None and graph is not None and is_file(workflow):
         _same_definition(app, run_id, graph, migrate=migrate, by=who)
