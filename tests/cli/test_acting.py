@@ -28,16 +28,31 @@ def test_a_paused_run_is_resumed_and_the_exit_code_says_that_it_waits(
     assert "waits for an answer: Refund this order?" in done.out
 
 
+FAILING = """
+import holdfast
+
+def make(url):
+    app = holdfast.App(url)
+    @app.workflow
+    def fails(run):
+        raise ValueError('no')
+    return app
+"""
+
+
+def test_a_worker_reports_failed_runs_and_exits_with_1_if_asked(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    for number, more in enumerate(((), ("--fail",))):
+        app.start("fails", run_id=f"f{number}", enqueue=True)
+        done = run("worker", "--until-idle", *more, "--store", url, "--app", "failing:make", cwd=tmp_path)
+        assert done.code == len(more)
+        assert "1 run failed; holdfast list --status failed" in done.out
+        assert f"run 'f{number}' of workflow 'fails' failed: ValueError: no" in done.err
+        assert f"{tmp_path / 'failing.py'}:8 in fails" in done.err
+
+
 def test_resume_ends_with_1_if_the_run_fails(app: holdfast.App, tmp_path: Path, url: str) -> None:
-    (tmp_path / "failing.py").write_text(
-        "import holdfast\n"
-        "def make(url):\n"
-        "    app = holdfast.App(url)\n"
-        "    @app.workflow\n"
-        "    def fails(run):\n"
-        "        raise ValueError('no')\n"
-        "    return app\n"
-    )
+    (tmp_path / "failing.py").write_text(FAILING)
     app.workflow(name="fails")(lambda run: None)
     app.start("fails", run_id="f", enqueue=True)
     done = run("resume", "f", "--store", url, "--app", "failing:make", "--json", cwd=tmp_path)

@@ -203,7 +203,7 @@ def test_a_worker_ends_when_it_is_told_to(app: holdfast.App, tmp_path: Path, url
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
-    assert json.loads(out) == {"moved": 1, "until_idle": False}
+    assert json.loads(out) == {"moved": 1, "failed": 0, "until_idle": False}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -113,6 +113,9 @@ class Session:
     def app(self, *, create: bool = False) -> App:
         """The user's app; without one, an app on the store that knows no workflows."""
         if self._app is None:
+            import logging
+
+            logging.getLogger("holdfast.run").addHandler(logging.NullHandler())  # the command itself reports failures
             setting = self.app_named()
             self._app = self._bare(create=create) if setting is None else self._loaded(setting, create=create)
         return self._app

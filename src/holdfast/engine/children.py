@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from holdfast.engine.commands import Ended, EntryData, Plan, ReadFamilyChild, RunChild, Send
 from holdfast.engine.execution import Execution
+from holdfast.engine.failures import with_recorded_trace
 from holdfast.engine.scope import Scope
 from holdfast.errors import ChildFailed, InvalidInput
 from holdfast.ids import check_id
@@ -87,7 +88,7 @@ def _ended(exe: Execution, scope: Scope, call: str, keyed: bool, child_id: str, 
 
 def _told(entry: EntryData) -> Any:
     if "error" in entry:
-        raise ChildFailed(entry["child"], entry["error"])
+        raise with_recorded_trace(ChildFailed(entry["child"], entry["error"]))
     return entry["result"]
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.engine.commands import EntryData, Mark, Plan
 from holdfast.engine.execution import Execution
-from holdfast.engine.failures import failure_of
+from holdfast.engine.failures import failure_of, with_recorded_trace
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import Retry
 from holdfast.engine.scope import Scope
@@ -102,7 +102,8 @@ def give_outcome(this: EffectCall, entry: EntryData, cause: BaseException | None
     """The outcome, as every replay will tell it."""
     if "error" in entry:
         kind = EffectInDoubt if entry.get("doubt") else EffectFailed
-        raise kind(this.scope.named(this.call), entry["error"], entry.get("attempts", 1)) from cause
+        failed = kind(this.scope.named(this.call), entry["error"], entry.get("attempts", 1))
+        raise (failed if cause is not None else with_recorded_trace(failed)) from cause
     return typed_result(this.spec.fn, entry["result"], this.call)
 
 

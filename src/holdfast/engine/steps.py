@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.engine.commands import Call, Chance, EntryData, Now, Plan, TimedOut, Wait
 from holdfast.engine.execution import SHORT_WAIT_US, Execution
-from holdfast.engine.failures import failure_of
+from holdfast.engine.failures import failure_of, with_recorded_trace
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.scope import Scope, check_key
@@ -66,7 +66,7 @@ def step(exe: Execution, scope: Scope, spec: Spec) -> Plan[Any]:
 
 def _recorded(scope: Scope, call: str, spec: Spec, entry: EntryData) -> Any:
     if "error" in entry:
-        raise StepFailed(scope.named(call), entry["error"], entry["attempts"])
+        raise with_recorded_trace(StepFailed(scope.named(call), entry["error"], entry["attempts"]))
     return typed_result(spec.fn, entry["result"], call)
 
 

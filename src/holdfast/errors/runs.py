@@ -100,6 +100,17 @@ def _described(failure: dict[str, Any]) -> str:
     return f"{failure['type']}: {failure['message']}" + (f"; {failure['hint']}" if failure.get("hint") else "")
 
 
+def traceback_text(failure: dict[str, Any]) -> str:
+    """The traceback of a recorded failure and of its causes, innermost first, as Python prints them."""
+    found: list[str] = []
+    cause: dict[str, Any] | None = failure
+    while isinstance(cause, dict):
+        trace = str(cause.get("trace", "")).rstrip()
+        found += [trace] if trace else []
+        cause = cause.get("cause")
+    return "\n\nThe above exception was the cause of the following exception:\n\n".join(reversed(found))
+
+
 class RunError(HoldfastError):
     """Base of what can happen to or in a run."""
 
@@ -220,12 +231,18 @@ class DefinitionChanged(RunError):
 
 
 class RunFailed(RunError):
-    """The workflow raised. `failure` is its error as data: type, message, trace, cause."""
+    """The workflow raised. `failure` is its error as data: type, message, trace, cause.
+
+    `trace` is the recorded traceback with its causes; Python prints it as a note below the error.
+    """
 
     def __init__(self, run_id: str, failure: dict[str, Any]) -> None:
         super().__init__(f"run {run_id!r} failed: {failure['type']}: {failure['message']}")
         self.run_id = run_id
         self.failure = failure
+        self.trace = traceback_text(failure)
+        if self.trace:
+            self.add_note(self.trace)
 
 
 class RunCancelled(RunError):

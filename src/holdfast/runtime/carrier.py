@@ -7,6 +7,7 @@ function, wait, do branches side by side.
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from holdfast.clock import US
 from holdfast.engine import commands as c
 from holdfast.engine.execution import Execution
+from holdfast.engine.failures import place_of
 from holdfast.engine.goingback import MarkChild, ReadChildren, ReadLedger, StopChild
+from holdfast.engine.record import full_name
 from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageError, Suspended
 from holdfast.model import commit as why
 from holdfast.model.commit import (
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Carried = Generator[Any, Any, R]
 
+_log: Final = logging.getLogger("holdfast.run")
 _MARGIN: Final = 0.25
 """An effect is not called when less than this part of the lease is left, before the claim is renewed."""
 
@@ -227,7 +231,23 @@ class Carrier:
         if write.send:
             first = run.outbox - len(write.send) + 1
             self.messages += enumerate(write.send, start=first)
+        for entry in write.entries:
+            if "error" in entry and "call" in entry:
+                self._log_failed_call(entry)
         return c.Written(run.position, run.inbox, run.status, outcome.checkpoint_id)
+
+    def _log_failed_call(self, entry: c.EntryData) -> None:
+        """Log an attempt or a call that failed; the run may go on all the same. Arguments are not logged."""
+        call, failure, where = full_name(entry.get("in", ""), entry["call"]), entry["error"], place_of(entry["error"])
+        attempt = entry.get("number", entry.get("attempts", 1))
+        _log.info(
+            "%r of run %r failed (attempt %d): %s: %s%s",
+            call, self.row.run_id, attempt, failure["type"], failure["message"], where and f" ({where})",
+            extra={
+                "run_id": self.row.run_id, "workflow": self.row.workflow, "call": call, "where": where,
+                "error_type": failure["type"], "attempt": attempt,
+            },
+        )  # fmt: skip
 
     def _commit(self, write: c.Write) -> tuple[Commit, Encoded | None]:
         core = self.core

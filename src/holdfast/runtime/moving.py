@@ -11,6 +11,7 @@ from holdfast.engine.commands import Send
 from holdfast.engine.definitions import refused
 from holdfast.engine.edits import Edits, Replacement, changed
 from holdfast.engine.execution import Execution
+from holdfast.engine.failures import call_of, place_of
 from holdfast.engine.line import Line
 from holdfast.engine.loops import restore
 from holdfast.engine.record import record_of
@@ -25,9 +26,10 @@ from holdfast.errors import (
     StorageError,
     UnknownWorkflow,
 )
+from holdfast.errors.runs import traceback_text
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem
 from holdfast.model.rows import RunRow
-from holdfast.model.status import PAUSED, READY
+from holdfast.model.status import FAILED, PAUSED, READY
 from holdfast.runtime.carrier import Carrier
 from holdfast.runtime.codec import CODEC
 from holdfast.runtime.reads import Past, edited, past_of
@@ -37,6 +39,8 @@ from holdfast.verbs.values import value_body
 if TYPE_CHECKING:
     from holdfast.runtime.core import AppCore
     from holdfast.runtime.registry import Workflow
+
+_log: Final = logging.getLogger("holdfast.run")
 
 
 _log: Final = logging.getLogger("holdfast")
@@ -117,8 +121,24 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
         app.executions.discard(exe)
         app.heart.let_go(carrier)
         app.nonces.discard(row.nonce)
+    if exe.released == FAILED:
+        log_failure(row, (exe.record.ended or {})["error"])
     woken = yield from deliver(app, row, carrier.messages)
     return Moved(row.run_id, exe.released, (*carrier.woken, *woken), error)
+
+
+def log_failure(row: RunRow, failure: dict[str, Any]) -> None:
+    """Log that a run failed: where in it, and where in the user's code. Arguments are not logged."""
+    call, where = call_of(failure), place_of(failure)
+    _log.error(
+        "run %r of workflow %r failed%s: %s: %s%s",
+        row.run_id, row.workflow, call and f" at {call!r}", failure["type"], failure["message"],
+        where and f" ({where})",
+        extra={
+            "run_id": row.run_id, "workflow": row.workflow, "call": call, "where": where,
+            "error_type": failure["type"], "trace": traceback_text(failure),
+        },
+    )  # fmt: skip
 
 
 def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: Past) -> Execution:

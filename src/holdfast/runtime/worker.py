@@ -17,7 +17,7 @@ from holdfast.engine.waiting import seconds_us
 from holdfast.errors import HoldfastError, InvalidInput, StorageError
 from holdfast.limits import CLAIMS_PER_COMMIT_MAX
 from holdfast.model.commit import Commit, Refused
-from holdfast.model.status import READY
+from holdfast.model.status import FAILED, READY
 from holdfast.runtime.hearing import Ear
 from holdfast.runtime.moving import Moved
 from holdfast.runtime.reaper import reap
@@ -77,6 +77,8 @@ class Worker:
         self._adopts_at = 0.0
         self.moved = 0
         """How many times a run was moved on."""
+        self.failed = 0
+        """How many of the runs it moved on failed."""
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -93,6 +95,8 @@ class Worker:
         finally:
             self._drain()
             self._ear.close()
+            if self.failed:
+                _log.warning("%d of the runs that this worker moved on failed", self.failed)
 
     def stop(self) -> None:
         """Ask the worker to end; `run` returns when what is under way has given way."""
@@ -245,6 +249,7 @@ class Worker:
         with self._lock:
             self._active.pop(claimed.row.nonce, None)
             self.moved += 1
+            self.failed += moved is not None and moved.status == FAILED
             self._adopts_at = 0.0  # it may have woken a run that is known only by what it carries
         self._ear.wake()
 
