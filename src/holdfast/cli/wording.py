@@ -23,6 +23,10 @@ _SAID: Final = (
         r"; resume it with its own definition, or let it go on with this one by app\.migrate\(run_id\)",
         "; `holdfast graph migrate RUN FILE` lets it go on by this one",
     ),
+    (
+        r"run (?:'([^']*)'|\"([^\"]*)\") (.*); app\.retry\(run_id\) goes on",
+        r"run '\1\2' \3; `holdfast retry \1\2` goes on",
+    ),
     (r"\bor give replace=True", "or give --replace"),
     (
         r"; import the module that registers it, or pass enqueue=True if a worker knows it",

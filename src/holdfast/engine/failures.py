@@ -75,9 +75,9 @@ def _traced(error: BaseException) -> tuple[str, str]:
     if isinstance(error, RunError):
         told.__notes__ = None  # what a replay noted is recorded as the cause
     users = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
-    if users and (isinstance(error, HoldfastError) or told.stack[-1] is users[-1]):
-        told.stack = traceback.StackSummary.from_list(users)
     own = [frame for frame in users if not any(part in frame.filename for part in _LIBRARIES)] or users
+    if users and (isinstance(error, HoldfastError) or told.stack[-1] is users[-1]):
+        told.stack = traceback.StackSummary.from_list(users[users.index(own[0]) :])
     where = f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
     return "".join(told.format(chain=False)), where
 

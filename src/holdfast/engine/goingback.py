@@ -48,6 +48,8 @@ class Cut(msgspec.Struct):
     """Effects whose compensation is taken back."""
     events: list[EntryData]
     """What was received since, oldest first. It can be received again."""
+    tokens: dict[str, list[Any]] = {}
+    """Failed effects that a retry performs under the idempotency key they had: see `engine.repair`."""
 
 
 class TakenChild(msgspec.Struct, frozen=True):
@@ -222,6 +224,7 @@ def begin_entry(
 ) -> EntryData:  # fmt: skip
     """The entry with which a rollback begins: all that it will do, so that any process can take it up."""
     return {
+        **({"tokens": cut.tokens} if cut.tokens else {}),
         "kind": "rolling_back", "to": cut.to, "void": cut.void, "by": by, "undo": [line.place for line in undo.undo],
         "left": [line.place for line in undo.irreversible + undo.in_doubt],
         "let_go": [line.key for line in undo.let_go], "base": base,
@@ -338,13 +341,14 @@ def _arrive(exe: Execution, begun: EntryData) -> Plan[None]:
         state, version = yield ReadState(begun["base"])
     line = Line(loops=[LoopMark(**mark) for mark in begun["loops"]])
     line.epoch, line.forked = exe.line.epoch + 1, exe.line.forked
+    line.tokens = begun.get("tokens", {})
     left = [*[key for key in begun["left"] if isinstance(key, str)], *(yield from _left_by_force(begun))]
     line.left = {**exe.line.left, **{_EPOCH.sub("", key): line.epoch for key in left}}
     edits = [Edit(**edit) for edit in begun.get("edits", [])]
     resume = line.told([(first, last) for first, last in begun["spans"]], line.loops, version, edits)
     entry = {
         "kind": "rolled_back", "to": begun["to"], "void": begun["void"], "epoch": line.epoch, "by": begun["by"],
-        "left": line.left,
+        "left": line.left, **({"tokens": line.tokens} if line.tokens else {}),
     }  # fmt: skip
     events = tuple(
         Item(event["item"] or 0, "event", event["event"], event["by"], 0, event["value"])

@@ -10,6 +10,7 @@ Every checkpoint of the engine carries, under "holdfast" in its metadata, what i
      "epoch": n, "version": n,        rollbacks so far, and the version of the workflow that wrote it
      "left": {key: epoch},            effects that rollbacks have left as they are
      "edits": [{"at", "checkpoint", "entry"}, …],   changes of the state from outside; see `engine.edits`
+     "tokens": {key: [digest, token, epoch]},   failed effects that are retried under the idempotency key they had
      "forked": how}                   only of a fork: how it treats effects its family performed
 """
 
@@ -45,6 +46,7 @@ class Line:
         """Positions that matter in whatever turn they stand: versions of the code, a cancellation."""
         self.left: dict[str, int] = {}
         """Effects that a rollback has left as they are, and its epoch: what is done anew has that in its key."""
+        self.tokens: dict[str, list[Any]] = {}
         self.epoch = 0
         self.forked = ""
         self.edits: list[Edit] = []
@@ -97,6 +99,7 @@ class Line:
         }
         found |= {"edits": [msgspec.to_builtins(edit) for edit in edits]} if edits else {}
         found |= {"left": self.left} if self.left else {}
+        found |= {"tokens": self.tokens} if self.tokens else {}
         return {**found, "forked": self.forked} if self.forked else found
 
 
@@ -112,6 +115,7 @@ def line_of(resume: dict[str, Any], covers: int, checkpoint_id: str) -> Line:
         Edit(e["at"], e["checkpoint"] or ("" if e["entry"] else checkpoint_id), e["entry"])
         for e in resume.get("edits", [])
     ]
+    line.tokens = resume.get("tokens", {})
     return line
 
 

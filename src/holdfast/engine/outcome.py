@@ -86,6 +86,9 @@ class EffectCall:
             key = f"{key}@{exe.line.left[key]}"
         self.key = check_id("effect key", key)
         told = [entry["token"] for entry in entries if "token" in entry]
+        digest, token, before = exe.line.tokens.get(key, (None, None, 0))
+        if not entries and digest is not None and digest == self.digest:  # it failed, and the run was retried
+            told, epoch = [token] if token is not None else [], before
         self.token: str = told[0] if told else exe.codec.effect_token(exe.incarnation, key, epoch)
 
     def entry(self, kind: str, **data: Any) -> EntryData:

@@ -237,7 +237,10 @@ class RunFailed(RunError):
     """
 
     def __init__(self, run_id: str, failure: dict[str, Any]) -> None:
-        super().__init__(f"run {run_id!r} failed: {failure['type']}: {failure['message']}")
+        super().__init__(
+            f"run {run_id!r} failed: {failure['type']}: {failure['message']}; "
+            "app.retry(run_id) goes on from there once the cause is fixed"
+        )
         self.run_id = run_id
         self.failure = failure
         self.trace = traceback_text(failure)

@@ -145,7 +145,8 @@ class RunEnded(Conflict):
     """The run is completed, failed or cancelled and takes nothing more of this kind."""
 
     def __init__(self, run_id: str, status: str) -> None:
-        super().__init__(f"run {run_id!r} has ended ({status}); fork it to go on from one of its checkpoints")
+        retry = "app.retry(run_id) goes on from what failed, or " if status == "failed" else ""
+        super().__init__(f"run {run_id!r} has ended ({status}); {retry}fork it to go on from one of its checkpoints")
         self.run_id = run_id
         self.status = status
 

@@ -12,7 +12,7 @@ from holdfast.errors import NotFinished
 from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunInfo, RunList
-from holdfast.runtime import branching, outside, rollback
+from holdfast.runtime import branching, outside, retry, rollback
 from holdfast.runtime.advancing import advanced, claim_known, started
 from holdfast.runtime.app import Effects
 from holdfast.runtime.awaiting import on_own_thread
@@ -158,6 +158,12 @@ class AsyncApp:
         """Let a run go on; see `App.resume`."""
         _, claimed = await self._driver.run(outside.resume(self._core, run_id, here=not enqueue))
         await self._advance(claimed)
+        return AsyncHandle(self, run_id, only_wait=enqueue)
+
+    async def retry(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> AsyncHandle:
+        """Let a failed run go on from what failed; see `App.retry`."""
+        claimed = await self._driver.run(retry.retry(self._core, run_id, by, here=not enqueue))
+        await self._advance(claimed, once=enqueue)
         return AsyncHandle(self, run_id, only_wait=enqueue)
 
     async def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:

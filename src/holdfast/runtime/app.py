@@ -14,7 +14,7 @@ from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunList
 from holdfast.opening import open as open_store
-from holdfast.runtime import branching, outside, rollback
+from holdfast.runtime import branching, outside, retry, rollback
 from holdfast.runtime.advancing import advanced, claim_known, started
 from holdfast.runtime.blocking import BlockingDriver
 from holdfast.runtime.core import LEASE_S, AppCore
@@ -279,6 +279,27 @@ class App(Declaring):
         """
         _, claimed = self._run("resume", outside.resume(self._core, run_id, here=not enqueue))
         self._advance(claimed)
+        return Handle(self, run_id, only_wait=enqueue)
+
+    def retry(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> Handle:
+        """Let a failed run go on from what failed, after its cause was fixed. All finished work is kept.
+
+        The call that failed is executed again, an effect under the idempotency key it had; an effect in doubt is
+        treated as it was declared; a failed child is retried itself. If plain code failed, it is executed again with
+        what is recorded. Conflict if the run has not failed.
+
+        Example:
+            @app.workflow
+            def total(run, prices):
+                return run.step(lambda: sum(prices) / rate["eur"], name="convert")
+
+            rate = {}
+            app.start(total, [1, 2], run_id="total-1").status()
+            rate["eur"] = 2
+            app.retry("total-1").result()
+        """
+        claimed = self._run("retry", retry.retry(self._core, run_id, by, here=not enqueue))
+        self._advance(claimed, once=enqueue)
         return Handle(self, run_id, only_wait=enqueue)
 
     def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:

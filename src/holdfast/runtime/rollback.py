@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def planned(app: AppCore, run_id: str, to: Any) -> Acts[RollbackPlan]:
     """What a rollback would do."""
     whole: Whole = yield lambda: whole_of(app.core, run_id)
-    taken: _Taken = yield lambda: _taken_back(app, whole, to)
+    taken: Taken = yield lambda: _taken_back(app, whole, to)
     return _shown(run_id, taken)
 
 
@@ -52,8 +52,9 @@ def rolled_back(
 ) -> Acts[tuple[RollbackPlan | None, Claimed | None]]:
     """Begin a rollback, or take up one that was begun: the claim with which it is carried out.
 
-    None if this process does not know the workflow and need not carry it out `here`: then the rollback is begun, and
-    the run is left ready for a process that knows it.
+    `to` may be a function that decides, from the run's whole, what is taken back. The claim is None if this process
+    does not know the workflow and need not carry it out `here`: then the rollback is begun, and the run is left ready
+    for a process that knows it.
     """
     who = somebody(by)
     if to is None:
@@ -65,7 +66,7 @@ def rolled_back(
         if here and app.known(whole.run.workflow) is None:
             raise UnknownWorkflow(whole.run.workflow, list(app.registry.workflows))
         cut, undo, inside = yield lambda whole=whole: _taken_back(app, whole, to)
-        plan = _shown(run_id, _Taken(cut, undo, inside))
+        plan = _shown(run_id, Taken(cut, undo, inside))
         yield from check_free(app, inside)
         if plan.problems and not force:
             raise RollbackRefused(run_id, plan, plan.problems)
@@ -132,7 +133,7 @@ def _taken_up(app: AppCore, run_id: str) -> Acts[Claimed]:
     return claimed
 
 
-class _Taken(NamedTuple):
+class Taken(NamedTuple):
     """What a rollback takes back, of the run and of its children."""
 
     cut: Cut
@@ -140,15 +141,19 @@ class _Taken(NamedTuple):
     inside: list[Descendant]
 
 
-def _taken_back(app: AppCore, whole: Whole, to: Any) -> _Taken:
-    cut = cut_at(whole.live, whole.target(to))
+def _taken_back(app: AppCore, whole: Whole, to: Any) -> Taken:
+    return to(whole) if callable(to) else taken_by(app, whole, cut_at(whole.live, whole.target(to)))
+
+
+def taken_by(app: AppCore, whole: Whole, cut: Cut) -> Taken:
+    """What a cut takes back of the ledgers."""
     lines = [ledger_line(whole.run, row) for row in whole.effects]
     inside = descendants(app.core, whole.run, cut.children)
     attached = [line for each in inside if not each.is_detached for line in each.lines]
-    return _Taken(cut, undo_of(lines, cut, whole.recorded_keys(), whole.undone_keys(), attached), inside)
+    return Taken(cut, undo_of(lines, cut, whole.recorded_keys(), whole.undone_keys(), attached), inside)
 
 
-def _shown(run_id: str, taken: _Taken) -> RollbackPlan:
+def _shown(run_id: str, taken: Taken) -> RollbackPlan:
     cut, undo = taken.cut, taken.undo
     alone = [each for each in taken.inside if each.is_detached]
     attached = [each for each in taken.inside if not each.is_detached]
