@@ -168,3 +168,29 @@ def test_ctrl_c_gives_the_run_back_and_says_how_to_go_on(app: holdfast.App, tmp_
     assert "Traceback" not in err
     info = app.handle("s").info()
     assert (info.status, info.owner) == ("ready", None)
+
+
+def test_a_failed_run_is_retried_and_every_message_advises_it(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    app.start("fails", run_id="f", enqueue=True)
+    options = ("--store", url, "--app", "failing:make")
+    run("resume", "f", *options, cwd=tmp_path)
+    assert "`holdfast retry f` goes on" in run("resume", "f", *options, cwd=tmp_path).err
+    assert "\n  holdfast retry f\n" in run("show", "f", *options, cwd=tmp_path).out
+    assert run("retry", "f", *options, cwd=tmp_path).code == 1
+    (tmp_path / "failing.py").write_text(FAILING.replace("raise ValueError('no')", "return 'mended'"))
+    done = run("retry", "f", *options, cwd=tmp_path)
+    assert (done.code, "f is completed" in done.out) == (0, True), done
+    again = run("retry", "f", *options, cwd=tmp_path)
+    assert (again.code, "is completed, and only a failed run can be retried" in again.err) == (5, True), again
+
+
+def test_a_retry_without_the_app_is_left_for_a_worker(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    app.start("fails", run_id="f", enqueue=True)
+    run("resume", "f", "--store", url, "--app", "failing:make", cwd=tmp_path)
+    done = run("retry", "f", "--store", url, "--json", cwd=tmp_path)
+    assert (done.code, done.data["left_for_worker"]) == (0, True)
+    (tmp_path / "failing.py").write_text(FAILING.replace("raise ValueError('no')", "return 'mended'"))
+    run("worker", "--until-idle", "--store", url, "--app", "failing:make", cwd=tmp_path)
+    assert app.handle("f").status() == "completed"

@@ -29,6 +29,7 @@ GROUPS: Final = (
             ("send", "Send an event to a run."),
             ("pause", "Ask a run to stop before its next call."),
             ("resume", "Let a paused run go on, or take up one whose process died."),
+            ("retry", "Let a failed run go on from what failed."),
             ("cancel", "Cancel a run for good."),
             ("rollback", "Take a run back, undoing what it did since."),
             ("fork", "Start a new run from where another stood."),

@@ -152,7 +152,9 @@ class _Sentence:
         if status == "completed":
             return (("holdfast", "show", run_id, "--state"), ("holdfast", "fork", run_id))
         if status == "failed":
-            return (*self._back(), *self._anew(), ("holdfast", "show", run_id, "--full"))
+            can_retry = self._workflow and self._newest("compensate") is None
+            retry = (("holdfast", "retry", run_id),) if can_retry else ()
+            return (*retry, *self._back(), *self._anew(), ("holdfast", "show", run_id, "--full"))
         if status == "cancelled":
             return (("holdfast", "fork", run_id),)
         if status == "waiting":
