@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,6 +13,7 @@ from holdfast.cli.naming import offered_runs, open_gates, run_adopted
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line
+from holdfast.model.names import gate_labels
 from holdfast.model.status import READY, ROLLING_BACK, WAITING
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ def tell(session: Session, run_id: str, **more: Any) -> dict[str, Any]:
         session.out.give({**found, **more})
         return found
     session.say(f"{run_id} is {session.out.status(found['status'])}{_more(session, found)}")
-    for gate in open_gates(session.app(), run_id) if found["gates"] else ():
+    gates = open_gates(session.app(), run_id) if found["gates"] else []
+    for gate in gates:
         session.say(one_line(f"waits for an answer: {gate.prompt}"))
-        session.say(one_line(f"  {answering(gate, many=len(found['gates']) > 1)}"))
+        session.say(one_line(f"  {answering(gate, among=gates)}"))
     if found["left_for_worker"]:
         session.say("left for a worker: holdfast worker --app …")
     return found
@@ -90,17 +92,18 @@ def _more(session: Session, found: dict[str, Any]) -> str:
 # --- what to type for an answer --------------------------------------------------------------------------------------
 
 
-def answering(gate: GateInfo, *, many: bool) -> str:
-    """The command that answers a gate, with a placeholder for each value. `many`: the run has others beside it."""
-    return f"{command_line(('holdfast', 'answer', gate.run_id))} {usage_of(gate, many=many)}".rstrip()
+def answering(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
+    """The command that answers a gate, with a placeholder for each value. `among`: all open gates."""
+    return f"{command_line(('holdfast', 'answer', gate.run_id))} {usage_of(gate, among=among)}".rstrip()
 
 
-def usage_of(gate: GateInfo, *, many: bool) -> str:
+def usage_of(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
     """The arguments `answer` takes for a gate, with a placeholder for each value: what may be chosen, if it is short.
 
     It is quoted for a shell. Without quotes, `approve=yes|no` as it stands there would be a pipe, and say yes.
     """
-    which = [command_line(("--gate", gate.gate))] if many else []
+    beside = [other for other in among if other.run_id == gate.run_id]
+    which = [command_line(("--gate", gate_labels(beside)[gate.gate]))] if len(beside) > 1 else []
     fields = [field for field in gate.form.fields if field.required]
     return " ".join([*which, *(f"{shlex.quote(field.name)}={_placeholder(field)}" for field in fields)])
 

@@ -35,7 +35,7 @@ _HINTS: Final = {
 
 def ask_gate(session: Session, gate: GateInfo) -> Any:
     """Show a gate and ask for its answer; gives one that fits. Raises click.Abort if the person goes away."""
-    again = command_line(("holdfast", "answer", gate.run_id, "--gate", gate.gate))
+    again = command_line(("holdfast", "answer", gate.run_id, "--gate", gate.name))
     session.how_to_go_on = f"The question is still open: {one_line(again)}"
     show_gate(session, gate)
     return ask_form(session, gate.form)

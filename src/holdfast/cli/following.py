@@ -212,7 +212,7 @@ class Following:
         self.session.say(f"{self.run_id} is {self.session.out.status(status)}")
         for gate in gates:
             self.session.say(f"waits for an answer: {one_line(gate.prompt)}")
-            self.session.say(one_line(f"  {answering(gate, many=len(gates) > 1)}"))
+            self.session.say(one_line(f"  {answering(gate, among=gates)}"))
         for run_id, why in self._at_breakpoints():
             self.session.say(f"{one_line(why)}; go on with: holdfast resume {quote(run_id)}")
         if not gates and not self._at_breakpoints():

@@ -9,6 +9,7 @@ from holdfast.clock import US
 from holdfast.inspect.rows import error_text
 from holdfast.inspect.shapes import Row, Standing, Waiting
 from holdfast.model.gates import GateInfo
+from holdfast.model.names import display_name, is_named, local_name, short_name
 from holdfast.model.rows import RunRow
 from holdfast.model.status import AT_WORK, TERMINAL
 from holdfast.store.port import Select
@@ -112,11 +113,16 @@ class _Sentence:
             "person": "an answer to {text!r} (gate {what})", "event": "the event {what!r}",
             "child": "child run {what!r}", "timer": "a timer ({what})", "retry": "the next attempt of {what}",
         }  # fmt: skip
-        found = [words[one.reason].format(what=one.what, text=one.text) for one in self._waiting]
+        found = [
+            words[one.reason].format(
+                what=one.what if one.reason in ("event", "child") else display_name(one.what), text=one.text
+            )
+            for one in self._waiting
+        ]
         said = f"waiting for {' and '.join(found)}" if found else "waiting"
         last = self._newest("unreached")
         lost = [one.what for one in self._waiting if last is not None and one.what in last.result]
-        return f"{said}; its code does not reach {', '.join(lost)} any more" if lost else said
+        return f"{said}; its code does not reach {', '.join(map(display_name, lost))} any more" if lost else said
 
     def _paused(self) -> str:
         last = self._newest("paused", "diverged", "breakpoint")
@@ -172,7 +178,7 @@ class _Sentence:
 
     def _to_answer(self) -> Commands:
         run_id = self._run.run_id
-        persons = [one.what for one in self._waiting if one.reason == "person"]
+        persons = [_label(one.what, self._waiting) for one in self._waiting if one.reason == "person"]
         found: list[tuple[str, ...]] = [("holdfast", "answer", run_id, "--gate", gate) for gate in persons]
         if len(persons) == 1:
             found = [("holdfast", "answer", run_id)]
@@ -187,7 +193,14 @@ class _Sentence:
         last = self._last_call()
         if last is None or self._newest("compensate") is not None:
             return ()
-        return (("holdfast", "rollback", self._run.run_id, "--to", last.call),)
+        return (("holdfast", "rollback", self._run.run_id, "--to", self._place(last)),)
+
+    def _place(self, row: Row) -> str:
+        """What to type for the place before a row: its short name if nothing else is named so, else its position."""
+        name = short_name(row.call)
+        named = [other for other in self._rows if other.call and is_named(other.call, name)]
+        stages = [other.name for other in self._rows if other.kind == "stage"]
+        return name if len(named) == 1 and stages.count(name) <= 1 else str(row.first - 1)
 
     def _anew(self) -> Commands:
         """A fork that does not fail at once: from before the last thing it did, or before the first it has undone."""
@@ -196,7 +209,17 @@ class _Sentence:
         place = self._last_call()
         if self._newest("compensate") is not None:
             place = next((row for row in self._rows if row.kind == "effect" and row.state == "undone"), None)
-        return () if place is None or not place.call else (("holdfast", "fork", self._run.run_id, "--at", place.call),)
+        return (
+            ()
+            if place is None or not place.call
+            else (("holdfast", "fork", self._run.run_id, "--at", self._place(place)),)
+        )
 
     def _last_call(self) -> Row | None:
         return next((row for row in reversed(self._rows) if row.kind in _CALLS and row.call), None)
+
+
+def _label(gate: str, waiting: Sequence[Waiting]) -> str:
+    """What to type for a gate: its name in its scope, if no other gate the run waits for has that."""
+    names = [local_name(one.what) for one in waiting if one.reason == "person"]
+    return local_name(gate) if names.count(local_name(gate)) == 1 else gate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from holdfast.model.names import display_name
 from holdfast.model.views import View
 
 
@@ -29,3 +30,8 @@ class GateInfo(View, frozen=True, kw_only=True):
     expires_at: dt.datetime | None
     answered_at: dt.datetime | None
     answered_by: str | None
+
+    @property
+    def name(self) -> str:
+        """The gate as people see it: `approve` for `loop#1[2]/approve#1`. `answer` takes it if it means one gate."""
+        return display_name(self.gate)

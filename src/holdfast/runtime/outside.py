@@ -28,6 +28,7 @@ from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem
 from holdfast.model.gates import GateInfo
+from holdfast.model.names import find_gates, gate_labels
 from holdfast.model.rows import GateRow, RunRow
 from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
 from holdfast.runtime.codec import CODEC
@@ -148,15 +149,18 @@ def answer(
 def _chosen(run: RunRow, gates: list[GateRow], gate: str | None) -> GateRow:
     if gate is not None:
         check_id("gate", gate)
-        named = [row for row in gates if row.gate == gate]
+        named = find_gates(gates, gate)
         if not named:
             raise GateClosed(run.run_id, gate, "unknown")
+        if len(named) > 1:
+            listed = ", ".join(repr(row.gate) for row in named)
+            raise InvalidInput(f"{gate!r} names {len(named)} open gates of run {run.run_id!r}; give one of: {listed}")
         return named[0]
     still_open = [row for row in gates if row.state == "open"]
     if len(still_open) == 1:
         return still_open[0]
     if still_open:
-        names = ", ".join(repr(row.gate) for row in still_open)
+        names = ", ".join(repr(label) for label in gate_labels(still_open).values())
         raise InvalidInput(f"run {run.run_id!r} has {len(still_open)} open gates; say which with gate=: {names}")
     if gates:  # the newest tells who was first
         return max(gates, key=lambda row: (row.answered_us or 0, row.opened_us))

@@ -8,7 +8,8 @@ from holdfast.engine.commands import EntryData
 from holdfast.engine.edits import Edit
 from holdfast.engine.goingback import LedgerLine, tells_of_effect, without
 from holdfast.engine.line import Line, LoopMark, Span, line_of, minus
-from holdfast.engine.record import Positioned, full_name, live_path, record_of
+from holdfast.engine.positions import LISTED_MAX, find_places
+from holdfast.engine.record import Positioned, live_path, record_of
 from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.runtime.reads import entry_data, resume_of
@@ -119,14 +120,20 @@ class Whole(NamedTuple):
         if type(to) is int or (type(to) is str and to.startswith("journal.")):
             return position_of(to)
         if type(to) is not str:
-            raise InvalidInput(f"to must be a position, a checkpoint's id or a step's name, not {to!r}")
+            raise InvalidInput(f"to must be a position, a checkpoint's id or the name of a stage or step, not {to!r}")
         for row in self.checkpoints:
             if row.checkpoint_id == to and row.lane == "":
                 return row.covers
-        for position, entry in self.live:
-            if "call" in entry and full_name(entry.get("in", ""), entry["call"]) == to:
-                return position - 1
-        raise NotFound(f"run {self.run.run_id!r} has neither a checkpoint nor a call named {to!r}")
+        nodes = {row.covers: row.next_node for row in reversed(self.checkpoints) if row.lane == ""}
+        places = find_places(self.live, nodes, to)
+        if len(places) > 1:
+            listed = ", ".join(f"{place.position} ({place.name})" for place in places[-LISTED_MAX:])
+            raise InvalidInput(
+                f"{to!r} names {len(places)} places in run {self.run.run_id!r}; give the position of one: {listed}"
+            )
+        if places:
+            return places[0].position
+        raise NotFound(f"run {self.run.run_id!r} has no checkpoint, stage or call named {to!r}")
 
     def base(self, to: int) -> Base:
         """What is needed to resume from position `to`."""

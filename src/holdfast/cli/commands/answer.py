@@ -18,6 +18,7 @@ from holdfast.cli.session import Session
 from holdfast.errors import GateClosed, InvalidAnswer, InvalidInput
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.gates import GateInfo
+from holdfast.model.names import find_gates, gate_labels
 from holdfast.runtime.outside import somebody
 
 
@@ -48,7 +49,7 @@ def command(
     Examples:
       holdfast answer order-17
       holdfast answer order-17 approve=yes note="looks fine" --by ana
-      holdfast answer order-17 --gate ask#2 --file answer.json
+      holdfast answer order-17 --gate approve --file answer.json
       echo '{"approve": true, "note": ""}' | holdfast answer order-17 --file -
     """
     app = session.app()
@@ -71,21 +72,23 @@ def _chosen(session: Session, run_id: str, name: str | None) -> GateInfo | None:
     """The gate that is meant; None if that is for the store to say."""
     known = session.app().gates(run_id, state=None, limit=NUMBER_MAX)
     if name is not None:
-        return next((gate for gate in known if gate.gate == name), None)
+        named = find_gates(known, name)
+        return named[0] if len(named) == 1 else None
     still_open = [gate for gate in known if gate.state == "open"] or open_gates(session.app(), run_id)
     if len(still_open) < 2:
         return still_open[0] if still_open else None
+    labels = gate_labels(still_open)
     if not session.out.can_ask:
-        names = ", ".join(gate.gate for gate in still_open)
+        names = ", ".join(labels.values())
         raise InvalidInput(f"run {run_id!r} has {len(still_open)} open questions; say which with --gate: {names}")
     for number, gate in enumerate(still_open, 1):
-        session.out.note(f"  {number}) {gate.gate}: {gate.prompt}")
+        session.out.note(f"  {number}) {labels[gate.gate]}: {gate.prompt}")
     while True:
         text = read_line("Which one (number or name): ").strip()
         by_number = {str(number): gate for number, gate in enumerate(still_open, 1)}
-        found = {**by_number, **{gate.gate: gate for gate in still_open}}.get(text)
-        if found is not None:
-            return found
+        named = [by_number[text]] if text in by_number else find_gates(still_open, text)
+        if len(named) == 1:
+            return named[0]
 
 
 def _answer(session: Session, gate: GateInfo, values: tuple[str, ...], file: str | None, who: str) -> Any:
@@ -96,5 +99,5 @@ def _answer(session: Session, gate: GateInfo, values: tuple[str, ...], file: str
     if not gate.form.fields:
         return {}
     if not session.out.can_ask:
-        raise CannotAsk(f"nobody can be asked here, so give the answer: {answering(gate, many=False)}")
+        raise CannotAsk(f"nobody can be asked here, so give the answer: {answering(gate)}")
     return ask_gate(session, gate)

@@ -9,6 +9,7 @@ from holdfast.cli.naming import run_named
 from holdfast.cli.session import Session
 from holdfast.cli.showing import value_text
 from holdfast.inspect.plain import as_data
+from holdfast.model.names import display_name
 
 
 @click.command()
@@ -35,9 +36,9 @@ def command(session: Session, run: str, state: str | None) -> None:
         session.out.note("no effects" if state is None else f"no effects that are {state}")
         return
     rows = [
-        (line.key, line.state, line.tool or "-", line.target or "-", "yes" if line.reversible else "no",
+        (display_name(line.key), line.state, line.tool or "-", line.target or "-", "yes" if line.reversible else "no",
          session.out.time(line.updated_at), line.idempotency_key or "-",
          value_text(line.result) if line.result is not None else "")
         for line in found
     ]  # fmt: skip
-    session.out.table(("KEY", "STATE", "TOOL", "TARGET", "UNDO", "UPDATED", "IDEMPOTENCY KEY", "RESULT"), rows)
+    session.out.table(("EFFECT", "STATE", "TOOL", "TARGET", "UNDO", "UPDATED", "IDEMPOTENCY KEY", "RESULT"), rows)

@@ -13,12 +13,10 @@ from holdfast.cli.acting import enqueue_option, run_argument, tell
 from holdfast.cli.naming import Spot, adopt, spot_named
 from holdfast.cli.session import Session
 from holdfast.inspect.refs import checkpoint_of
-from holdfast.inspect.timeline import timeline
 from holdfast.runtime.reads import first_entry
 from holdfast.store.seal import check_run
 
 if TYPE_CHECKING:
-    from holdfast.inspect.shapes import Row
     from holdfast.runtime.app import Effects
 
 
@@ -94,42 +92,14 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def place_of(session: Session, run_id: str, text: str) -> int | str:
-    """A place in a run as it is typed: a position, `~2` or a checkpoint's id, a call or its short name."""
+    """A place in a run as it is typed: a position, `~2` or a checkpoint's id, the name of a stage or call."""
     if text.isascii() and text.isdigit():
         return int(text)
     if text.startswith("~"):
         found = checkpoint_of(session.store(), f"{run_id}{text}").checkpoint
         assert found is not None, "a checkpoint that is not there is an error"
         return found.checkpoint_id
-    return _call_named(session, run_id, text)
-
-
-def _call_named(session: Session, run_id: str, text: str) -> int | str:
-    """A call by its full name; or before the last time a stage was begun; or the last call that is named so."""
-    seen = timeline(session.store(), run_id)
-    rows = [row for row in seen.rows if row.state != "taken_back"]
-    if any(row.call == text for row in rows):
-        return text
-    stage = _stage_begun(rows, text, seen.standing.next_node)
-    if stage is not None:
-        return stage
-    named = [(row.call, row.call.rpartition("/")[2]) for row in rows if row.call]
-    found = [call for call, last in named if text in (last, last.rpartition("#")[0])]
-    return found[-1] if found else text
-
-
-def _stage_begun(rows: list[Row], name: str, current: str | None) -> int | None:
-    """Where the journal stood before a declared workflow came to a stage the last time; rounds of a loop are one."""
-    stages = [row for row in rows if row.kind == "stage"]
-    names = [row.name for row in stages]
-    if current == name and (not names or names[-1] != name):
-        return stages[-1].last if stages else None
-    if name not in names:
-        return None
-    at = len(names) - 1 - names[::-1].index(name)
-    while at > 0 and names[at - 1] == name:
-        at -= 1
-    return stages[at - 1].last if at > 0 else 1
+    return text
 
 
 def _is_workflow(session: Session, run_id: str) -> bool:

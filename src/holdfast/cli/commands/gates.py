@@ -10,6 +10,7 @@ from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.inspect.inbox import gates_of
 from holdfast.inspect.plain import as_data
+from holdfast.model.names import gate_labels
 
 
 @click.command()
@@ -34,13 +35,15 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
     if not gates:
         session.out.note("nothing waits for an answer" if not everything else "no gates")
         return
+    labels = {run: gate_labels([gate for gate in gates if gate.run_id == run]) for run in {g.run_id for g in gates}}
     rows = []
     for gate in gates:
         until = session.out.time(gate.expires_at)
         by = f"by {gate.answered_by}" if gate.answered_by else ", ".join(gate.who)
-        rows.append((gate.run_id, gate.gate, gate.state, session.out.time(gate.opened_at), until, by, gate.prompt))
+        name, opened = labels[gate.run_id][gate.gate], session.out.time(gate.opened_at)
+        rows.append((gate.run_id, name, gate.state, opened, until, by, gate.prompt))
     session.out.table(("RUN", "GATE", "STATE", "OPENED", "EXPIRES", "WHO", "QUESTION"), rows)
     first = next((gate for gate in gates if gate.state == "open"), None)
     if first is not None:
-        many = sum(gate.run_id == first.run_id and gate.state == "open" for gate in gates) > 1
-        session.out.note(one_line(f"answer: {answering(first, many=many)}"))
+        still_open = [gate for gate in gates if gate.state == "open"]
+        session.out.note(one_line(f"answer: {answering(first, among=still_open)}"))

@@ -12,9 +12,9 @@ from holdfast.cli.naming import run_named
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import SHORT, command_line, value_text
-from holdfast.engine.record import full_name
 from holdfast.inspect.family import family
 from holdfast.inspect.plain import as_data
+from holdfast.model.names import display_name
 from holdfast.model.status import TERMINAL
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _print(session: Session, entries: list[Entry]) -> None:
     for entry in entries:
         data = entry.data if isinstance(entry.data, dict) else {}
         call = data.get("call")
-        name = full_name(str(data.get("in", "")), call) if isinstance(call, str) else ""
+        name = display_name(call) if isinstance(call, str) else ""
         about = {key: part for key, part in data.items() if key not in _ABOUT}
         head = one_line(f"{entry.position:>6}  {session.out.time(entry.created_at)}  {entry.kind:<12}  {name}")
         room = min(SHORT, max(40, session.out.width - len(head) - 4))

@@ -15,6 +15,7 @@ from holdfast.inspect.plain import as_data
 from holdfast.inspect.refs import Located, checkpoint_of
 from holdfast.inspect.staged import STAGES_MAX, has_stages, staged
 from holdfast.inspect.timeline import folded, timeline
+from holdfast.model.names import display_name, find_gates
 
 if TYPE_CHECKING:
     from holdfast.inspect.shapes import Row, Timeline
@@ -144,7 +145,7 @@ def _name(row: Row) -> str:
         return row.kind if row.name == row.kind or row.kind in ("pruned", "forked") else f"{row.kind} {row.name}"
     if row.kind == "definition":
         return row.name
-    call = row.call.rpartition("/")[2] or row.name
+    call = display_name(row.call) or row.name
     return f"{row.kind} {call}" if row.kind in ("step", "effect", "value", "call") else call
 
 
@@ -199,7 +200,10 @@ def _effects(session: Session, seen: Timeline) -> None:
     if not seen.effects:
         return
     session.say()
-    rows = [(one.key, one.state, one.tool or "-", one.idempotency_key or "-", one.target or "") for one in seen.effects]
+    rows = [
+        (display_name(one.key), one.state, one.tool or "-", one.idempotency_key or "-", one.target or "")
+        for one in seen.effects
+    ]
     session.out.table(("EFFECT", "STATE", "TOOL", "IDEMPOTENCY KEY", "TARGET"), rows)
 
 
@@ -207,7 +211,7 @@ def _standing(session: Session, seen: Timeline) -> None:
     out, stands = session.out, seen.standing
     session.say()
     for gate in seen.gates:
-        session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  (gate {one_line(gate.gate)})")
+        session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  (gate {one_line(gate.name)})")
         if gate.show is not None:
             session.say(f"  {value_text(gate.show)}")
         if gate.who:
@@ -224,12 +228,12 @@ def _standing(session: Session, seen: Timeline) -> None:
 
 def _next(seen: Timeline) -> list[str]:
     """What to type next; an answer with the names of its fields."""
-    usages = {gate.gate: answering(gate, many=len(seen.gates) > 1) for gate in seen.gates}
+    usages = {gate.gate: answering(gate, among=seen.gates) for gate in seen.gates}
     lines = []
     for arguments in seen.standing.commands:
         line = command_line(arguments)
         if arguments[1] == "answer":
-            gate = arguments[-1] if "--gate" in arguments else next(iter(usages), "")
-            line = usages.get(gate, line)
+            named = find_gates(seen.gates, arguments[-1]) if "--gate" in arguments else list(seen.gates)
+            line = usages.get(named[0].gate, line) if named else line
         lines.append(line)
     return lines
