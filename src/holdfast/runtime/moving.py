@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("holdfast.run")
 
 
-_log: Final = logging.getLogger("holdfast")
-
-
 class Invoke(NamedTuple):
     """For a driver: call the workflow's function with a run object for this execution."""
 
