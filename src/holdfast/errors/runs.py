@@ -261,7 +261,7 @@ class NotFinished(RunError, TimeoutError):
     """The run has not ended in the time given."""
 
     def __init__(self, run_id: str, status: str, detail: str = "") -> None:
-        super().__init__(f"run {run_id!r} has not ended yet: it is {status}{detail}")
+        super().__init__(f"run {run_id!r} is still {status}{detail}")
         self.run_id = run_id
         self.status = status
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
-from holdfast.errors import NotFinished
 from holdfast.model.gates import GateInfo
 from holdfast.model.plans import RollbackPlan
 from holdfast.model.views import RunInfo, RunList
@@ -16,7 +15,7 @@ from holdfast.runtime import branching, outside, retry, rollback
 from holdfast.runtime.advancing import advanced, claim_known, started
 from holdfast.runtime.app import Effects
 from holdfast.runtime.awaiting import on_own_thread
-from holdfast.runtime.handle import Memo, look, next_look_s, until_of
+from holdfast.runtime.handle import Memo, look, next_look_s, not_finished, until_of
 from holdfast.runtime.registry import R, Workflow
 from holdfast.runtime.starting import Claimed
 from holdfast.verbs.shown import run_info
@@ -63,7 +62,10 @@ class AsyncHandle(Generic[R]):
                 continue
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
-                raise NotFinished(self.run_id, found.status)
+                late = not_finished(
+                    self._app._core, self.run_id, found.status, timeout, only_wait=self._only_wait
+                )  # fmt: skip
+                raise await self._app._driver.run(late)
             wait = next_look_s(looks)
             await asyncio.sleep(wait if left is None else min(wait, left))
             looks += 1

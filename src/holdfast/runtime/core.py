@@ -49,6 +49,8 @@ class AppCore:
         self.heart = Heart(self.lease_s)
         self.executions: set[Execution] = set()
         """What goes on in this process right now."""
+        self.executes: dict[int, list[str]] = {}
+        """The workflows that each worker of this app executes."""
         self.nonces: set[bytes] = set()
         """The claims that somebody in this process holds, or is about to."""
 

@@ -91,6 +91,22 @@ def next_look_s(looks: int) -> float:
     return min(_LATER_LOOKS_S, _FIRST_LOOK_S * 1.5**looks)
 
 
+def not_finished(
+    app: AppCore, run_id: str, status: str, timeout: float | None, *, only_wait: bool
+) -> Acts[NotFinished]:
+    """The error of a wait that was too long; it says whether a living worker executes runs of this workflow."""
+    detail = f" after {timeout:g} s"
+    row: RunRow = yield from outside.known_run(app, run_id)
+    found: dict[str, tuple[str, ...]] | None = yield app.core.port.workers
+    if found is not None and (only_wait or app.known(row.workflow) is None):
+        knowing = [owner for owner, names in found.items() if row.workflow in names]
+        if knowing:
+            detail += f"; worker {knowing[0]!r} knows workflow {row.workflow!r}"
+        else:
+            detail += f"; no living worker knows workflow {row.workflow!r}: start one with `holdfast worker`"
+    return NotFinished(run_id, status, detail)
+
+
 class Handle(Generic[R]):
     """One run, by its id, with the type of its result. `app.start` and `app.handle` give one.
 
@@ -134,7 +150,8 @@ class Handle(Generic[R]):
 
         A handle of `app.handle(…)`, or of a verb that moved the run on here, keeps moving it on whenever it is ready,
         so that no worker is needed. A handle of a verb with `enqueue=True` only waits: a worker moves the run on.
-        Raises RunFailed, RunCancelled, or NotFinished after `timeout` seconds.
+        Raises RunFailed, RunCancelled, or NotFinished after `timeout` seconds, which says whether a living worker
+        knows the workflow.
 
         Example:
             app.answer("order-17", {"approve": True}).result(timeout=5)
@@ -152,7 +169,10 @@ class Handle(Generic[R]):
                 continue
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
-                raise NotFinished(self.run_id, found.status)
+                late = not_finished(
+                    self._app._core, self.run_id, found.status, timeout, only_wait=self._only_wait
+                )  # fmt: skip
+                raise self._app._run("result", late)
             wait = next_look_s(looks)
             time.sleep(wait if left is None else min(wait, left))
             looks += 1

@@ -75,6 +75,8 @@ class Worker:
         self._looked_at: int | None = None
         """How far ready runs were looked at for such as this app can get to know."""
         self._adopts_at = 0.0
+        self._registered: tuple[list[str], float] = ([], 0.0)
+        """What others were told that this worker executes, and when."""
         self.moved = 0
         """How many times a run was moved on."""
         self.failed = 0
@@ -95,6 +97,8 @@ class Worker:
         finally:
             self._drain()
             self._ear.close()
+            with contextlib.suppress(StorageError):  # then its row expires, or its file ends with the process
+                self._register([])
             if self.failed:
                 _log.warning("%d of the runs that this worker moved on failed", self.failed)
 
@@ -108,6 +112,7 @@ class Worker:
     def _work(self, *, until_idle: bool) -> None:
         while not self._stopping.is_set():
             try:
+                self._register(self._names())
                 self._reap()
                 claimed = self._claim()
             except StorageError as error:
@@ -122,6 +127,16 @@ class Worker:
                 return
             else:
                 self._ear.wait()
+
+    def _register(self, names: list[str]) -> None:
+        """Let others know what this worker executes, and again before that expires."""
+        before, at = self._registered
+        if names == before and time.monotonic() < at + self._app.lease_s / 3:
+            return
+        self._app.executes[id(self)] = names
+        together = sorted({name for each in self._app.executes.values() for name in each})
+        self._app.core.port.register_worker(self._app.owner, together, int(self._app.lease_s * US))
+        self._registered = list(names), time.monotonic()
 
     def _is_idle(self) -> bool:
         """Whether nothing is under way or ready, and nothing becomes ready by looking once more."""

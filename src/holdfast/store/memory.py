@@ -73,6 +73,7 @@ class MemoryStore(StorePort):
         self._last_run = 0
         self._look = _Look(self)
         self._closed = False
+        self._workers: dict[str, tuple[str, ...]] = {}
 
     def after_fork(self) -> None:
         self._lock = threading.RLock()
@@ -339,6 +340,16 @@ class MemoryStore(StorePort):
 
     def check(self) -> list[str]:
         return []
+
+    def register_worker(self, owner: str, workflows: Sequence[str], lease_us: int) -> None:  # noqa: ARG002
+        with self._lock:
+            self._workers.pop(owner, None)
+            if workflows:
+                self._workers[owner] = tuple(workflows)
+
+    def workers(self) -> dict[str, tuple[str, ...]]:
+        with self._lock:
+            return dict(self._workers)
 
     def close(self) -> None:
         self._closed = True

@@ -1,8 +1,9 @@
 """Signs of life: who announced itself and still lives, told by the system's locks.
 
 Every owner has a file in a directory beside the data, named by 16 bytes of BLAKE3 over the owner's text, in hex; in it
-stands that text, for people. Whoever announces itself holds an flock on the file as long as its process lives. If the
-lock can be taken, the process has died; if there is no file, nothing is known.
+stands that text, for people, and in a second line, as JSON, the workflows that a worker executes. Whoever announces
+itself holds an flock on the file as long as its process lives. If the lock can be taken, the process has died; if there
+is no file, nothing is known.
 
 The lock belongs to the open file, which a forked child shares: the child closes its copy, and does not unlock, because
 that would end the parent's sign as well. Everything that opens such a file is done behind one lock, so that no fork
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from blake3 import blake3
@@ -107,6 +109,29 @@ class Owners:
         with _signs.lock:
             return path in _signs.given or (os.path.exists(path) and not self.is_gone(owner))
 
+    def write_workflows(self, owner: str, workflows: Sequence[str]) -> None:
+        """Write into the owner's file what it executes; it must have announced itself here."""
+        with _signs.lock, self._translated():
+            handle, _ = _signs.given[self._path(owner)]
+            text = _first_line(owner) + (json.dumps(list(workflows)).encode() + b"\n" if workflows else b"")
+            os.pwrite(handle, text, 0)
+            os.ftruncate(handle, len(text))
+
+    def workflows(self) -> dict[str, tuple[str, ...]]:
+        """What each living owner executes, if it executes anything."""
+        found: dict[str, tuple[str, ...]] = {}
+        try:
+            names = sorted(os.listdir(self._directory))
+        except OSError:
+            return found
+        for path in (os.path.join(self._directory, name) for name in names):
+            with contextlib.suppress(OSError, ValueError):  # removed, or just being written
+                with open(path, encoding="utf-8") as file:
+                    owner, text = file.readline().rstrip("\n"), file.readline()
+                if text and self._path(owner) == path and self.lives(owner):
+                    found[owner] = tuple(json.loads(text))
+        return found
+
     def bury(self, holding: Collection[str]) -> None:
         """Remove the files of all who are gone, except of those who still are `holding` something."""
         kept = {self._path(owner) for owner in holding}
@@ -160,7 +185,7 @@ class Owners:
                     return None
                 if _is_at(handle, path):
                     os.ftruncate(handle, 0)
-                    os.pwrite(handle, owner.encode(errors="replace") + b"\n", 0)
+                    os.pwrite(handle, _first_line(owner), 0)
                     return handle
             except BaseException:
                 os.close(handle)
@@ -176,6 +201,10 @@ class Owners:
             yield
         except OSError as error:
             raise StorageFailed(f"{self._directory}: a sign of life cannot be given there ({error})") from error
+
+
+def _first_line(owner: str) -> bytes:
+    return owner.encode(errors="replace") + b"\n"
 
 
 def _lock(handle: int, kind: int) -> bool:

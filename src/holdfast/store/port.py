@@ -375,6 +375,13 @@ class StorePort(ABC):
         """Make sure that `owner` is not declared dead: SURE or LOST, or a StorageError if that cannot be found out."""
         return self.presence(owner)
 
+    def register_worker(self, owner: str, workflows: Sequence[str], lease_us: int) -> None:  # noqa: B027
+        """Let others know which workflows the announced `owner` executes, for `lease_us` at least. None: it stopped."""
+
+    def workers(self) -> dict[str, tuple[str, ...]] | None:
+        """The workflows of each living worker; None if the store cannot tell."""
+        return None
+
     def bury(self, holding: Collection[str]) -> None:  # noqa: B027
         """Remove what owners who are gone have left, except of those who still are `holding` something."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from holdfast.clock import Clock
@@ -93,6 +93,12 @@ class DirectoryBase(StorePort):
 
     def is_gone(self, owner: str) -> bool:
         return self._owners.is_gone(owner)
+
+    def register_worker(self, owner: str, workflows: Sequence[str], lease_us: int) -> None:  # noqa: ARG002
+        self._owners.write_workflows(owner, workflows)
+
+    def workers(self) -> dict[str, tuple[str, ...]]:
+        return self._owners.workflows()
 
     def bury(self, holding: Collection[str]) -> None:
         self._owners.bury(holding)

@@ -20,7 +20,7 @@ Statements = dict[str, bytes]
 
 _TABLES: Final = (
     "attachments", "checkpoints", "chunks", "effects", "entries", "gates", "inbox", "lanes", "outbox", "runs", "tags",
-    "timers", "schema_version", "owners", "server_mark",
+    "timers", "schema_version", "owners", "server_mark", "workers",
 )  # fmt: skip
 _TABLE: Final = re.compile(rf"\b(FROM|INTO|JOIN|UPDATE) ({'|'.join(_TABLES)})\b")
 

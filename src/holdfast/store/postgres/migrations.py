@@ -20,7 +20,7 @@ from holdfast.store.postgres.dialect import quoted
 from holdfast.store.postgres.errors import translated
 from holdfast.store.postgres.settings import read_url
 
-VERSION: Final = 2
+VERSION: Final = 3
 _IS_THERE: Final = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.relname = 'schema_version' AND n.nspname = %s"

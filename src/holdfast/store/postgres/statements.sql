@@ -385,3 +385,13 @@ SELECT <run> FROM runs WHERE owner <> '' AND owner = ANY(?::text[]) ORDER BY run
 -- name: forget_dead_owners
 DELETE FROM owners AS o WHERE (o.dead OR o.missing_us <= <now> - ?::bigint) AND o.owner <> ALL(?::text[])
     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.owner <> '' AND r.owner = o.owner);
+
+-- name: forget_workers
+DELETE FROM workers WHERE owner = ? OR until_us <= <now>;
+
+-- name: register_worker
+INSERT INTO workers (owner, workflows, until_us) VALUES (?, ?::text[], <now> + ?::bigint)
+ON CONFLICT (owner) DO UPDATE SET workflows = excluded.workflows, until_us = excluded.until_us;
+
+-- name: workers
+SELECT owner, workflows FROM workers WHERE until_us > <now> ORDER BY owner;

@@ -168,6 +168,19 @@ class PostgresStore(PostgresReads):
         dead = self.gone_owners(dead)  # again: a name may have been announced anew before the rows were read
         return [row for row in rows if row.owner in dead]
 
+    def register_worker(self, owner: str, workflows: Sequence[str], lease_us: int) -> None:
+        def register(link: Link) -> None:
+            if workflows:
+                link.execute(self._sql["register_worker"], (owner, Texts(list(workflows)), lease_us))
+            link.execute(self._sql["forget_workers"], ("" if workflows else owner,))
+
+        self._read(register)
+
+    def workers(self) -> dict[str, tuple[str, ...]]:
+        found = {str(owner): tuple(names) for owner, names in self._all("workers")}
+        gone = self.gone_owners(found)
+        return {owner: names for owner, names in found.items() if owner not in gone}
+
     def bury(self, holding: Collection[str]) -> None:
         forget_dead(self._read, self._sql, holding)
 

@@ -347,6 +347,12 @@ class SqliteStore(SqliteReads):
     def is_gone(self, owner: str) -> bool:
         return self._owners.is_gone(owner)
 
+    def register_worker(self, owner: str, workflows: Sequence[str], lease_us: int) -> None:  # noqa: ARG002
+        self._owners.write_workflows(owner, workflows)
+
+    def workers(self) -> dict[str, tuple[str, ...]]:
+        return self._owners.workflows()
+
     def bury(self, holding: Collection[str]) -> None:
         self._owners.bury(holding)
 
