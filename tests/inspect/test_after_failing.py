@@ -60,13 +60,12 @@ def app(tmp_path: Path) -> Iterator[holdfast.App]:
 
 def test_a_failed_run_goes_back_to_or_forks_before_what_failed(app: holdfast.App) -> None:
     trip = Trip(app, "abort")
-    place = shlex.quote("loop#1[3]/pay#1")
     assert trip.suggested() == [
-        f"holdfast rollback r --to {place}", f"holdfast fork r --at {place}", "holdfast show r --full",
+        "holdfast retry r", "holdfast rollback r --to pay", "holdfast fork r --at pay", "holdfast show r --full",
     ]  # fmt: skip
     trip.broken = False
-    assert app.fork("r", "again", at="loop#1[3]/pay#1").status() == "completed"
-    app.rollback("r", to="loop#1[3]/pay#1")
+    assert app.fork("r", "again", at="pay").status() == "completed"
+    app.rollback("r", to="pay")
     assert app.handle("r").status() == "completed"
     assert trip.calls == ["book room", "book car"]
 
@@ -75,8 +74,8 @@ def test_a_run_that_has_undone_its_effects_is_forked_before_the_first_of_them(ap
     trip = Trip(app, "compensate")
     with pytest.raises(holdfast.RollbackRefused):
         app.rollback("r", to="loop#1[3]/pay#1")
-    assert trip.suggested() == [f"holdfast fork r --at {shlex.quote('loop#1[1]/room#1')}", "holdfast show r --full"]
+    assert trip.suggested() == ["holdfast fork r --at room", "holdfast show r --full"]
     trip.broken = False
     trip.calls.clear()
-    assert app.fork("r", "again", at="loop#1[1]/room#1").status() == "completed"
+    assert app.fork("r", "again", at="room").status() == "completed"
     assert trip.calls == ["book room", "book car"]

@@ -95,7 +95,7 @@ def test_the_wait_for_a_person_is_a_gap_and_so_is_the_wait_for_a_worker(stage: S
     seen = stage.seen()
     assert [(row.kind, row.state) for row in seen.rows] == [("started", "done"), ("ask", "waiting"), ("gap", "waiting")]
     assert (seen.rows[2].reason, seen.rows[2].duration_us, seen.rows[2].ended_at) == ("person", 3_600_000_000, None)
-    assert seen.standing.sentence == "waiting for an answer to 'Sure?' (gate ask#1)"
+    assert seen.standing.sentence == "waiting for an answer to 'Sure?' (gate ask)"
     assert seen.standing.commands == (("holdfast", "answer", "r"),)
     stage.app.answer("r", {"ok": True}, by="ana", enqueue=True)
     stage.clock.advance(60)
@@ -123,7 +123,7 @@ def test_an_attempt_that_failed_was_work_and_the_wait_for_the_next_is_a_gap(stag
 
     began_us = stage.clock.now_us()
     stage.app.start(work, run_id="r")
-    assert stage.seen().standing.sentence == "waiting for the next attempt of flaky#1"
+    assert stage.seen().standing.sentence == "waiting for the next attempt of flaky"
     stage.clock.advance(100)
     assert [(row.reason, row.duration_us) for row in stage.seen().rows if row.kind == "gap"] == [
         ("retry", 60_000_000), ("nobody", 40_000_000),

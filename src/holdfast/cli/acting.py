@@ -102,7 +102,7 @@ def usage_of(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
 
     It is quoted for a shell. Without quotes, `approve=yes|no` as it stands there would be a pipe, and say yes.
     """
-    beside = [other for other in among if other.run_id == gate.run_id]
+    beside = [other.gate for other in among if other.run_id == gate.run_id]
     which = [command_line(("--gate", gate_labels(beside)[gate.gate]))] if len(beside) > 1 else []
     fields = [field for field in gate.form.fields if field.required]
     return " ".join([*which, *(f"{shlex.quote(field.name)}={_placeholder(field)}" for field in fields)])

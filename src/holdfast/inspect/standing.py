@@ -9,7 +9,7 @@ from holdfast.clock import US
 from holdfast.inspect.rows import error_text
 from holdfast.inspect.shapes import Row, Standing, Waiting
 from holdfast.model.gates import GateInfo
-from holdfast.model.names import display_name, is_named, local_name, short_name
+from holdfast.model.names import display_name, gate_labels, is_named, short_name
 from holdfast.model.rows import RunRow
 from holdfast.model.status import AT_WORK, TERMINAL
 from holdfast.store.port import Select
@@ -178,7 +178,7 @@ class _Sentence:
 
     def _to_answer(self) -> Commands:
         run_id = self._run.run_id
-        persons = [_label(one.what, self._waiting) for one in self._waiting if one.reason == "person"]
+        persons = list(gate_labels([one.what for one in self._waiting if one.reason == "person"]).values())
         found: list[tuple[str, ...]] = [("holdfast", "answer", run_id, "--gate", gate) for gate in persons]
         if len(persons) == 1:
             found = [("holdfast", "answer", run_id)]
@@ -217,9 +217,3 @@ class _Sentence:
 
     def _last_call(self) -> Row | None:
         return next((row for row in reversed(self._rows) if row.kind in _CALLS and row.call), None)
-
-
-def _label(gate: str, waiting: Sequence[Waiting]) -> str:
-    """What to type for a gate: its name in its scope, if no other gate the run waits for has that."""
-    names = [local_name(one.what) for one in waiting if one.reason == "person"]
-    return local_name(gate) if names.count(local_name(gate)) == 1 else gate

@@ -54,7 +54,14 @@ def find_gates(gates: Sequence[G], name: str) -> list[G]:
     return [gate for gate in named if gate.state == "open"] or named[-1:]
 
 
-def gate_labels(gates: Sequence[Gate]) -> dict[str, str]:
-    """What to type for each of these gates, by its full name: its name in its scope, if no other has that."""
-    names = [local_name(gate.gate) for gate in gates]
-    return {gate.gate: name if names.count(name) == 1 else gate.gate for gate, name in zip(gates, names, strict=True)}
+def gate_labels(gates: Sequence[str]) -> dict[str, str]:
+    """What to type for each of these gates, by its full name: as little as tells it from the others."""
+    short, local = [short_name(gate) for gate in gates], [local_name(gate) for gate in gates]
+    return {
+        gate: display_name(gate)
+        if short.count(short_name(gate)) == 1
+        else local_name(gate)
+        if local.count(local_name(gate)) == 1
+        else gate
+        for gate in gates
+    }

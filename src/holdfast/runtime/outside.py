@@ -160,7 +160,7 @@ def _chosen(run: RunRow, gates: list[GateRow], gate: str | None) -> GateRow:
     if len(still_open) == 1:
         return still_open[0]
     if still_open:
-        names = ", ".join(repr(label) for label in gate_labels(still_open).values())
+        names = ", ".join(repr(label) for label in gate_labels([row.gate for row in still_open]).values())
         raise InvalidInput(f"run {run.run_id!r} has {len(still_open)} open gates; say which with gate=: {names}")
     if gates:  # the newest tells who was first
         return max(gates, key=lambda row: (row.answered_us or 0, row.opened_us))

@@ -77,7 +77,7 @@ def _chosen(session: Session, run_id: str, name: str | None) -> GateInfo | None:
     still_open = [gate for gate in known if gate.state == "open"] or open_gates(session.app(), run_id)
     if len(still_open) < 2:
         return still_open[0] if still_open else None
-    labels = gate_labels(still_open)
+    labels = gate_labels([gate.gate for gate in still_open])
     if not session.out.can_ask:
         names = ", ".join(labels.values())
         raise InvalidInput(f"run {run_id!r} has {len(still_open)} open questions; say which with --gate: {names}")

@@ -35,7 +35,9 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
     if not gates:
         session.out.note("nothing waits for an answer" if not everything else "no gates")
         return
-    labels = {run: gate_labels([gate for gate in gates if gate.run_id == run]) for run in {g.run_id for g in gates}}
+    labels = {
+        run: gate_labels([gate.gate for gate in gates if gate.run_id == run]) for run in {g.run_id for g in gates}
+    }
     rows = []
     for gate in gates:
         until = session.out.time(gate.expires_at)
