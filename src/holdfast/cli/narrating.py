@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.output import duration, one_line
+from holdfast.model.names import display_name
 
 if TYPE_CHECKING:
     from holdfast.model.views import Entry
@@ -63,9 +64,9 @@ def _line(entry: Entry) -> str:
     if entry.kind == "rolled_back":
         return f"  ↩ rolled back by {data.get('by', '')}"
     if entry.kind == "undone" and "call" in data:
-        return f"  ↩ undone: {data['key']}"
+        return f"  ↩ undone: {display_name(data['key'])}"
     if entry.kind == "undo_failed" and "call" in data:
-        return f"  ✗ not undone: {data['key']}: {_error(data)}"
+        return f"  ✗ not undone: {display_name(data['key'])}: {_error(data)}"
     if entry.kind not in _ENDED:
         return ""
     if "error" in data:

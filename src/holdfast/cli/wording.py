@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from holdfast.model.names import display_name
+
 _SAID: Final = (
     (r"; store\.runs\(\) lists what is there", "; `holdfast list` shows what is there"),
     (r"; store\.history\((?:'([^']*)'|\"([^\"]*)\")\) lists them", r"; `holdfast log \1\2 --graph` shows them"),
@@ -34,10 +36,11 @@ _SAID: Final = (
     ),
 )
 _PATTERNS: Final = tuple((re.compile(pattern), words) for pattern, words in _SAID)
+_NAMED: Final = re.compile(r"(\b(?:gate|effect) ')([^']+)(')")
 
 
 def worded(message: str) -> str:
     """A message of the library as the command says it."""
     for pattern, words in _PATTERNS:
         message = pattern.sub(words, message)
-    return message
+    return _NAMED.sub(lambda found: f"{found[1]}{display_name(found[2])}{found[3]}", message)

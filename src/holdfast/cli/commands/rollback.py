@@ -13,6 +13,7 @@ from holdfast.cli.commands.fork import place_of
 from holdfast.cli.naming import run_adopted
 from holdfast.cli.session import Session
 from holdfast.errors import Conflict, RollbackRefused
+from holdfast.model.names import display_name
 
 if TYPE_CHECKING:
     from holdfast.model.plans import EffectPlan, RollbackPlan
@@ -81,15 +82,17 @@ def command(
 def show_plan(session: Session, plan: RollbackPlan) -> None:
     """The plan as a table."""
     rows: list[tuple[str, str, str]] = []
-    rows += [("undo", each.key, f"by {each.undo}({_arguments(each)}){_of(plan, each)}") for each in plan.undo]
-    rows += [("cannot undo", each.key, each.tool + _of(plan, each)) for each in plan.irreversible]
-    rows += [("in doubt", each.key, each.tool + _of(plan, each)) for each in plan.in_doubt]
-    rows += [("undone since", each.key, each.tool) for each in plan.compensated]
-    rows += [("not undone", each.key, each.tool + _of(plan, each)) for each in plan.detached_effects]
+    rows += [
+        ("undo", display_name(each.key), f"by {each.undo}({_arguments(each)}){_of(plan, each)}") for each in plan.undo
+    ]
+    rows += [("cannot undo", display_name(each.key), each.tool + _of(plan, each)) for each in plan.irreversible]
+    rows += [("in doubt", display_name(each.key), each.tool + _of(plan, each)) for each in plan.in_doubt]
+    rows += [("undone since", display_name(each.key), each.tool) for each in plan.compensated]
+    rows += [("not undone", display_name(each.key), each.tool + _of(plan, each)) for each in plan.detached_effects]
     rows += [("take back child", child, "") for child in plan.children]
     rows += [("child is missing", child, "what it did cannot be undone") for child in plan.missing]
     rows += [("leave detached child", child, "") for child in plan.detached]
-    rows += [("run again", call, "") for call in plan.calls[:_CALLS_SHOWN]]
+    rows += [("run again", display_name(call), "") for call in plan.calls[:_CALLS_SHOWN]]
     session.say(f"{plan.run_id} back to position {plan.to}:")
     if rows:
         session.out.table(("WHAT", "NAME", "HOW"), rows)

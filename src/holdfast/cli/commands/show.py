@@ -151,7 +151,7 @@ def _name(row: Row) -> str:
 
 def _gap(row: Row) -> str:
     length = lasting(row.duration_us or 0)
-    what = f" ({row.name})" if row.name else ""
+    what = f" ({display_name(row.name)})" if row.name else ""
     return f"{length}: {row.text}{what}" + (", until now" if row.ended_at is None else "")
 
 
@@ -163,7 +163,8 @@ def _about(row: Row, *, full: bool) -> str:
     parts += [f"{row.count} of them"] if row.kind in ("map", "gather") else []
     parts += [f"{row.count} turns"] if row.kind == "loop" and row.count else []
     if row.effect is not None:
-        parts.append(f"key {row.effect.key}" + ("" if row.effect.reversible else ", cannot be undone"))
+        parts += [f"key {row.effect.key}"] if full else []
+        parts += [] if row.effect.reversible else ["cannot be undone"]
     parts += [f"by {row.by}"] if row.by else []
     parts += [f"next {row.next_node}"] if row.next_node and row.kind in ("checkpoint", "stage", "turn", "turns") else []
     if row.result is not None and row.kind not in ("rollback", "started"):
