@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import App, AsyncRun, Conflict, RunFailed, StepFailed, UnknownWorkflow
-from holdfast.model.commit import Commit
+from tests.engine.shop import Shop, fail, shop
 from tests.engine.stage import Stage
 
-
-class Shop:
-    """Functions that fail until they are repaired, and what they were called with."""
-
-    def __init__(self) -> None:
-        self.broken = True
-        self.calls: list[str] = []
-        self.keys: list[str] = []
-
-    def work(self, what: str) -> str:
-        self.calls.append(what)
-        if self.broken and what.startswith("bad"):
-            raise ValueError(f"{what} is broken")
-        return what.upper()
-
-    def pay(self, what: str, idempotency_key: str) -> str:
-        self.keys.append(idempotency_key)
-        return self.work(what)
-
-
-@pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
-def _failed(stage: Stage, flow: Any, *args: Any) -> None:
-    assert stage.start(flow, *args).status() == "failed"
+__all__ = ["shop"]
 
 
 def test_a_failed_step_is_executed_again_and_what_came_before_is_kept(stage: Stage, shop: Shop) -> None:
@@ -47,7 +20,7 @@ def test_a_failed_step_is_executed_again_and_what_came_before_is_kept(stage: Sta
     async def flow(run: AsyncRun) -> list[str]:
         return [await run.step(shop.work, "a"), await run.effect(shop.pay, "b"), await run.step(shop.work, "bad")]
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     assert stage.app.retry(stage.run_id, by="ana").result(5) == ["A", "B", "BAD"]
     assert shop.calls == ["a", "b", "bad", "bad"]
@@ -60,7 +33,7 @@ def test_a_failed_effect_is_performed_again_under_its_idempotency_key(stage: Sta
         first = await run.effect(shop.pay, "bad")
         return first + await run.effect(shop.pay, "next")
 
-    _failed(stage, flow)
+    fail(stage, flow)
     stage.app.retry(stage.run_id)
     assert stage.status() == "failed", "it is still broken"
     shop.broken = False
@@ -77,7 +50,7 @@ def test_an_effect_with_other_arguments_after_the_repair_has_another_key(stage: 
     async def flow(run: AsyncRun) -> str:
         return await run.effect(shop.pay, what[0], key="pay")
 
-    _failed(stage, flow)
+    fail(stage, flow)
     what[0] = "good"
     assert stage.app.retry(stage.run_id).result(5) == "GOOD"
     assert shop.keys[0] != shop.keys[1]
@@ -112,7 +85,7 @@ def test_a_failed_effect_that_was_dealt_with_is_not_performed_again(stage: Stage
             raise KeyError("in code that has nothing to do with it")
         return f"declined: {declined}"
 
-    _failed(stage, flow)
+    fail(stage, flow)
     mistake.clear()
     mistake.append(False)
     assert stage.app.retry(stage.run_id).result(5) == "declined: True"
@@ -128,7 +101,7 @@ def test_what_code_did_after_the_failed_step_is_taken_back_with_it(stage: Stage,
             await run.step(shop.work, "note")
             raise RuntimeError("it failed") from error
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     assert stage.app.retry(stage.run_id).result(5) == "BAD"
     assert shop.calls == ["bad", "note", "bad"]
@@ -143,7 +116,7 @@ def test_a_retry_that_would_undo_an_effect_is_refused_and_changes_nothing(stage:
             await run.effect(shop.pay, "apology")
             raise RuntimeError("it failed") from error
 
-    _failed(stage, flow)
+    fail(stage, flow)
     before = stage.journal()
     with pytest.raises(Conflict, match=r"was performed.*rollback_plan"):
         stage.app.retry(stage.run_id)
@@ -163,7 +136,7 @@ def test_items_and_branches_that_were_done_stay_done(stage: Stage, shop: Shop) -
 
         return items, await run.gather(failing, paying, limit=1)
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     stage.app.retry(stage.run_id)
     assert shop.calls == ["bad 1", "x", "bad 2", "y", "bad 1", "bad 2", "bad 3", "pay"]
@@ -181,84 +154,10 @@ def test_a_branch_that_paid_does_not_pay_again(stage: Stage, shop: Shop) -> None
 
         return await run.gather(failing, paying, limit=1)
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     assert stage.app.retry(stage.run_id).result(5) == ["BAD", "PAY"]
     assert shop.calls == ["bad", "pay", "bad"]
-
-
-def test_a_failed_child_is_retried_and_then_its_parent_goes_on(stage: Stage, shop: Shop) -> None:
-    @stage.flow
-    async def grandchild(run: AsyncRun) -> str:
-        return await run.step(shop.work, "x") + await run.step(shop.work, "bad")
-
-    @stage.flow
-    async def child(run: AsyncRun) -> str:
-        return str(await run.child("grandchild"))
-
-    @stage.flow
-    async def flow(run: AsyncRun) -> str:
-        await run.step(shop.work, "first")
-        return f"child says {await run.child('child')}"
-
-    _failed(stage, flow)
-    shop.broken = False
-    assert stage.app.retry(stage.run_id).result(5) == "child says XBAD"
-    assert shop.calls == ["first", "x", "bad", "bad"]
-
-
-def test_a_crash_between_child_and_parent_is_repaired_by_another_retry(stage: Stage, shop: Shop) -> None:
-    @stage.flow
-    async def child(run: AsyncRun) -> str:
-        return await run.step(shop.work, "bad")
-
-    @stage.flow
-    async def flow(run: AsyncRun) -> str:
-        return f"child says {await run.child('child')}"
-
-    _failed(stage, flow)
-    shop.broken = False
-    _retry_through_crashes(stage)
-    assert stage.app.handle(stage.run_id).result(5) == "child says BAD"
-
-
-def _retry_through_crashes(stage: Stage) -> None:
-    """Retry the run in processes that die: the first before its first commit, the next before its second, and so on."""
-    for survived in range(40):
-        left = [survived]
-
-        def die(commit: Commit, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                stage.die()
-
-        stage.wire.before = die
-        with contextlib.suppress(holdfast.StorageError):
-            if stage.status() in ("failed", "rolling_back"):
-                stage.app.retry(stage.run_id)
-            else:
-                stage.app.resume(stage.run_id)
-        stage.restart()
-        if stage.status() in ("completed", "waiting"):
-            return
-    raise AssertionError("it never came to its end")
-
-
-def test_a_cancelled_child_is_started_again(stage: Stage, shop: Shop) -> None:
-    @stage.flow
-    async def child(run: AsyncRun) -> Any:
-        return await run.wait_for("go", timeout=0.01 if not shop.broken else None, default="went")
-
-    @stage.flow
-    async def flow(run: AsyncRun) -> Any:
-        return await run.child("child")
-
-    stage.start(flow)
-    (name,) = [info.run_id for info in stage.app.runs(prefix=f"{stage.run_id}/")]
-    stage.app.cancel(name)
-    assert stage.status() == "failed"
-    shop.broken = False
-    assert stage.app.retry(stage.run_id).result(10) == "went"
 
 
 @pytest.mark.parametrize("policy", ["retry", "fail", "ask"])
@@ -318,7 +217,7 @@ def test_an_effect_that_happened_and_whose_result_was_lost_is_not_repeated(stage
     async def flow(run: AsyncRun) -> Any:
         return await run.effect(pay)
 
-    _failed(stage, flow)
+    fail(stage, flow)
     with pytest.raises(Conflict, match="was performed"):
         stage.app.retry(stage.run_id)
     assert stage.calls == ["pay"]
@@ -330,7 +229,7 @@ def test_a_refused_call_and_an_expired_gate_are_made_again(stage: Stage, shop: S
         await run.step(shop.work, "a", retry="often" if shop.broken else 2)
         return str(await run.ask("ok?", str, expires=50, expired="fail"))
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     stage.app.retry(stage.run_id)
     assert stage.status() == "waiting"
@@ -351,7 +250,7 @@ def test_a_failure_in_a_turn_of_a_loop_keeps_the_finished_turns(stage: Stage, sh
                 break
         return list(run.state["done"])
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     assert stage.app.retry(stage.run_id).result(5) == ["T1", "T2", "BAD", "T4"]
     assert shop.calls == ["t1", "t2", "bad", "bad", "t4"]
@@ -376,7 +275,7 @@ def test_a_retry_is_enqueued_for_a_worker_and_may_be_awaited(stage: Stage, shop:
     async def flow(run: AsyncRun) -> str:
         return await run.step(shop.work, "bad")
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     with App(stage.onlooker) as other:
         with pytest.raises(UnknownWorkflow):
@@ -391,29 +290,12 @@ async def _retry_awaiting(app: App, run_id: str) -> str:
     return (await app.aio.retry(run_id, enqueue=True)).run_id
 
 
-def test_a_crash_anywhere_in_a_retry_is_followed_by_one_that_ends_it(stage: Stage, shop: Shop) -> None:
-    @stage.flow
-    async def flow(run: AsyncRun) -> str:
-        first = await run.effect(shop.pay, "a")
-        return first + await run.effect(shop.pay, "bad")
-
-    _failed(stage, flow)
-    shop.broken = False
-    _retry_through_crashes(stage)
-    while stage.app.gates(stage.run_id):  # it died while it paid: in doubt
-        stage.app.answer(stage.run_id, {"outcome": "did not happen"})
-    assert stage.app.handle(stage.run_id).result(5) == "ABAD"
-    assert shop.calls[:2] == ["a", "bad"]
-    assert "a" not in shop.calls[1:]
-    assert len(set(shop.keys[1:])) == 1
-
-
 def test_the_failure_says_that_it_can_be_retried(stage: Stage, shop: Shop) -> None:
     @stage.flow
     async def flow(run: AsyncRun) -> str:
         return await run.step(shop.work, "bad")
 
-    _failed(stage, flow)
+    fail(stage, flow)
     with pytest.raises(RunFailed, match=r"app\.retry"):
         stage.app.handle(stage.run_id).result(5)
     with pytest.raises(holdfast.RunEnded, match=r"app\.retry"):
@@ -429,7 +311,7 @@ def test_a_kept_idempotency_key_outlives_a_failure_before_its_effect(stage: Stag
             raise KeyError(mistakes.pop())
         return await run.effect(shop.pay, "bad")
 
-    _failed(stage, flow)
+    fail(stage, flow)
     shop.broken = False
     mistakes.append("a new mistake")
     assert stage.app.retry(stage.run_id).status() == "failed"

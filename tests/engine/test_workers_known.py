@@ -66,11 +66,15 @@ async def _wait(app: App, run_id: str) -> None:
     await app.aio.handle(run_id).result(0.01)
 
 
+def _nothing(run: holdfast.Run) -> None:
+    """Do nothing."""
+
+
 @pytest.mark.parametrize("url", ["memory:", "dir:{}", "sqlite:{}/runs.db"])
 def test_two_workers_of_one_app_are_known_together(tmp_path: Path, url: str) -> None:
     with App(url.format(tmp_path)) as app:
         app.workflow(name="a")(lambda run: None)
-        app.workflow(name="b")(len)
+        app.workflow(name="b")(_nothing)
         with _working(app, workflows=["a"]):
             with _working(app, workflows=["b"]):
                 until(lambda: _known(app) == {"a", "b"}, "both are known")
