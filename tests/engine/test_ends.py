@@ -99,7 +99,7 @@ def test_a_step_that_calls_exit_in_a_worker_is_executed_once(alone: Stage, effec
 
     alone.start(flow, enqueue=True)
     alone.app.worker().run(until_idle=True)
-    assert alone.status() == "failed"
+    assert alone.status() == ("waiting" if effect else "failed"), "an effect that was broken off is in doubt"
     assert alone.calls == ["executed"]
 
 

@@ -55,9 +55,9 @@ def test_errors_that_mean_something_to_python_are_errors_like_others(local: Stag
     @local.flow
     async def flow(run: AsyncRun) -> list[str]:
         found = []
-        for call in (run.step, run.effect):
+        for options in ({}, {"in_doubt": "fail"}):
             try:
-                await call(raises)
+                await (run.effect(raises, **options) if options else run.step(raises))
             except StepFailed as failed:
                 found.append(failed.error_message)
         return found
