@@ -129,7 +129,7 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
         cut.calls.append(name)
         ended = entries[-1][1]["kind"] == "child_ended"
         for position, entry in entries:
-            _note(cut, position, entry, ended=ended)
+            note_taken_back(cut, position, entry, ended=ended)
     cut.keys -= kept  # a later call of an explicit key only repeated the record of the one that stays
     cut.events.sort(key=lambda entry: int(entry["position"]))
     return cut
@@ -150,7 +150,8 @@ def tells_of_effect(entry: EntryData) -> bool:
     return entry["kind"] in ("intent", "outcome") and "key" in entry and entry.get("how") != "recorded"
 
 
-def _note(cut: Cut, position: int, entry: EntryData, *, ended: bool) -> None:
+def note_taken_back(cut: Cut, position: int, entry: EntryData, *, ended: bool) -> None:
+    """Add to the cut what an entry that is taken back stands for; `ended`: its call is of a child that has ended."""
     if tells_of_effect(entry):
         cut.keys.add(entry["key"])
     if entry["kind"] == "undone":

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.engine.commands import EntryData
-from holdfast.engine.goingback import Cut, tells_of_effect
-from holdfast.engine.goingback import _note as note_taken_back
+from holdfast.engine.goingback import Cut, note_taken_back, tells_of_effect
 from holdfast.engine.record import FINAL, Positioned, full_name
 from holdfast.model.status import FAILED
 
@@ -46,9 +45,10 @@ def repair_cut(live: list[Positioned], is_lost: Callable[[str], bool]) -> Cut | 
             continue
         cut.void += [position for position, _ in entries if position <= to and position not in keep]
         cut.calls.append(name)
+        ended = entries[-1][1]["kind"] == "child_ended"
         for position, entry in entries:
             if position not in keep:
-                note_taken_back(cut, position, entry)
+                note_taken_back(cut, position, entry, ended=ended)
         if name in failed and not keep:
             cut.tokens |= _tokens(entries)
     cut.events.sort(key=lambda entry: int(entry["position"]))
