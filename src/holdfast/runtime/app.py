@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
 Effects = Literal["reuse", "perform", "ask"]
 
 
@@ -115,28 +114,6 @@ class App(Declaring):
         if fn is not None:
             return self._core.registry.add_workflow(fn, name, version, retry)
         return lambda fn: self._core.registry.add_workflow(fn, name, version, retry)
-
-    @overload
-    def undo(self, fn: F) -> F: ...
-    @overload
-    def undo(self, *, name: str | None = None) -> Callable[[F], F]: ...
-    def undo(self, fn: Any = None, *, name: str | None = None) -> Any:
-        """Register a function that takes back an effect, so that a rollback finds it in any process.
-
-        It is called with the effect's result and its arguments. Since a crash may repeat it, it gets an
-        `idempotency_key` if it has a parameter of that name.
-
-        Example:
-            @app.undo
-            def take_back(receipt, order):
-                ...
-        """
-
-        def register(fn: F) -> F:
-            self._core.registry.add_undo(fn, name)
-            return fn
-
-        return register if fn is None else register(fn)
 
     def upgrade(self, workflow: Any, version: int) -> Callable[[Upgrade], Upgrade]:
         """Register how a workflow's state of `version` becomes one of the next version.

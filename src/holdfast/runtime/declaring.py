@@ -1,4 +1,4 @@
-"""What an app can do about declared workflows: register functions and graphs, migrate runs."""
+"""What an app registers by name beside workflows of code: functions, undos, declared workflows; and their migration."""
 
 from __future__ import annotations
 
@@ -45,6 +45,28 @@ class Declaring:
 
         def register(fn: F) -> F:
             self._core.registry.add_function(fn, name)
+            return fn
+
+        return register if fn is None else register(fn)
+
+    @overload
+    def undo(self, fn: F) -> F: ...
+    @overload
+    def undo(self, *, name: str | None = None) -> Callable[[F], F]: ...
+    def undo(self, fn: Any = None, *, name: str | None = None) -> Any:
+        """Register a function that takes back an effect, so that a rollback finds it in any process.
+
+        It is called with the effect's result and its arguments. Since a crash may repeat it, it gets an
+        `idempotency_key` if it has a parameter of that name.
+
+        Example:
+            @app.undo
+            def take_back(receipt, order):
+                ...
+        """
+
+        def register(fn: F) -> F:
+            self._core.registry.add_undo(fn, name)
             return fn
 
         return register if fn is None else register(fn)
