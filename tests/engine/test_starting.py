@@ -172,10 +172,15 @@ def test_a_result_that_cannot_be_stored_fails_the_run(stage: Stage) -> None:
         stage.start(flow).result(5)
 
 
-def test_values_that_are_too_large_fail_what_made_them_and_nothing_hangs(local: Stage) -> None:
+def test_values_that_are_too_large_fail_what_made_them_and_nothing_hangs(
+    local: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.codec._VALUE_BYTES_MAX", 100_000)
+    monkeypatch.setattr("holdfast.verbs.values.VALUE_BYTES_MAX", 200_000)
+
     def large() -> bytes:
         local.calls.append("large")
-        return bytes(17 * 1024 * 1024)
+        return bytes(300_000)
 
     @local.flow
     async def flow(run: AsyncRun, how: str) -> Any:

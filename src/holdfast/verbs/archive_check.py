@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.forms import Form
 from holdfast.errors import DamagedData, HoldfastError, InvalidInput, LimitExceeded
 from holdfast.ids import check_id, check_lane
 from holdfast.limits import CHILDREN_DEPTH_MAX, NUMBER_MAX, STATE_READ_BYTES_MAX, STEP_MAX
@@ -116,6 +115,8 @@ def _check_effects(effects: list[EffectRow]) -> None:
 
 
 def _check_gates(gates: list[GateRow]) -> None:
+    from holdfast.engine.forms import Form  # loaded by those who import runs
+
     for gate in gates:
         check_id("gate", gate.gate)
         _check_one_of("gate", gate.state, _GATE_STATES)

@@ -8,13 +8,11 @@ only moved: everything in it stays as it was.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from blake3 import blake3
 
-from holdfast.engine.commands import EntryData
-from holdfast.engine.record import Positioned, full_name, live_path, record_of
 from holdfast.errors import Conflict, DamagedData, HoldfastError, LimitExceeded, RunNotFound
 from holdfast.ids import check_id
 from holdfast.limits import CHILDREN_DEPTH_MAX
@@ -27,6 +25,10 @@ from holdfast.verbs.core import Core
 from holdfast.verbs.needed import needed
 from holdfast.verbs.shown import checked_checkpoint, followed
 from holdfast.verbs.values import body_value, value_body
+
+if TYPE_CHECKING:  # the engine itself is loaded when a workflow's run is copied
+    from holdfast.engine.commands import EntryData
+    from holdfast.engine.record import Positioned
 
 _replace = msgspec.structs.replace
 
@@ -141,6 +143,8 @@ def read_journal(rows: RunRows) -> Journal | None:
 
 
 def _sorted(entries: dict[int, EntryData]) -> Journal:
+    from holdfast.engine.record import live_path, record_of
+
     live = live_path([(at, dict(entry)) for at, entry in entries.items()])
     record = record_of(live)
     rollback = record.rollback[0] if record.rollback else {}
@@ -181,6 +185,8 @@ def _names(tree: RunTree, new_id: str) -> dict[str, str]:
 
 
 def _child_id(parent: str, new_parent: str, child: str, entry: EntryData) -> str:
+    from holdfast.engine.record import full_name
+
     check_id("child run_id", child)
     if parent == new_parent:
         return child
