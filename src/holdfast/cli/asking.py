@@ -14,6 +14,7 @@ from holdfast.cli.output import lines_of, one_line, plain, read_line
 from holdfast.cli.showing import command_line
 from holdfast.engine.forms import Field, parse_text
 from holdfast.errors import InvalidInput
+from holdfast.model.names import gate_labels
 
 if TYPE_CHECKING:
     from holdfast.cli.session import Session
@@ -35,7 +36,8 @@ _HINTS: Final = {
 
 def ask_gate(session: Session, gate: GateInfo) -> Any:
     """Show a gate and ask for its answer; gives one that fits. Raises click.Abort if the person goes away."""
-    again = command_line(("holdfast", "answer", gate.run_id, "--gate", gate.name))
+    labels = gate_labels([one.gate for one in session.app().gates(gate.run_id)])
+    again = command_line(("holdfast", "answer", gate.run_id, "--gate", labels.get(gate.gate, gate.gate)))
     session.how_to_go_on = f"The question is still open: {one_line(again)}"
     show_gate(session, gate)
     return ask_form(session, gate.form)

@@ -186,9 +186,8 @@ class App(Declaring):
             handle = app.start(refund, "A-18", run_id="order-18", metadata={"team": "a"})
             handle.status()
         """
-        handle_id, claimed = self._run(
-            "start", started(self._core, workflow, args, kwargs, run_id, metadata, here=not enqueue)
-        )
+        plan = started(self._core, workflow, args, kwargs, run_id, metadata, here=not enqueue)
+        handle_id, claimed = self._run("start", plan)
         self._advance(claimed)
         return Handle(self, handle_id, only_wait=enqueue)
 
@@ -262,18 +261,16 @@ class App(Declaring):
         """Let a failed run go on from what failed, after its cause was fixed. All finished work is kept.
 
         The call that failed is executed again, an effect under the idempotency key it had; an effect in doubt is
-        treated as it was declared; a failed child is retried itself. If plain code failed, it is executed again with
-        what is recorded. Conflict if the run has not failed.
+        treated as it was declared; a failed child is retried itself. Conflict if the run has not failed.
 
         Example:
             @app.workflow
-            def total(run, prices):
-                return run.step(lambda: sum(prices) / rate["eur"], name="convert")
+            def convert(run):
+                return 6 / rates["eur"]
 
-            rate = {}
-            app.start(total, [1, 2], run_id="total-1").status()
-            rate["eur"] = 2
-            app.retry("total-1").result()
+            rates, handle = {}, app.start(convert, run_id="c-1")
+            rates["eur"] = 2
+            app.retry("c-1").result()
         """
         claimed = self._run("retry", retry.retry(self._core, run_id, by, here=not enqueue))
         self._advance(claimed, once=enqueue)
@@ -291,7 +288,7 @@ class App(Declaring):
         self, run_id: str, to: int | str | None = None, *, by: str | None = None, force: bool = False,
         enqueue: bool = False,
     ) -> Handle:  # fmt: skip
-        """Take a run back: to a journal position, a checkpoint's id, or just before the step of that name.
+        """Take a run back: to a journal position, a checkpoint's id, or just before the stage or step of that name.
 
         Effects done since are undone in reverse by their `undo` functions, each recorded, so a crash in the middle is
         taken up where it was. What cannot be undone stops it with RollbackRefused before anything is done, unless
@@ -302,9 +299,8 @@ class App(Declaring):
         Example:
             app.rollback("order-17", to=1)
         """
-        _, claimed = self._run(
-            "rollback", rollback.rolled_back(self._core, run_id, to, by, force=force, here=not enqueue)
-        )
+        plan = rollback.rolled_back(self._core, run_id, to, by, force=force, here=not enqueue)
+        _, claimed = self._run("rollback", plan)
         self._advance(claimed, once=enqueue)
         return Handle(self, run_id, only_wait=enqueue)
 
@@ -317,7 +313,6 @@ class App(Declaring):
 
         The fork neither repeats nor undoes. If it comes to an effect its family has performed since, it takes that
         outcome ("reuse"), asks a person ("ask"), or performs it anew ("perform").
-
         `state` replaces `run.state` from there on; `update` sets values in it by their paths, as `"order.amount"` or
         `"/order/amount"`. Recorded results are not changed by it: what was computed from the old state stays.
 
@@ -325,9 +320,7 @@ class App(Declaring):
             app.fork("order-17", "order-17b", at=1)
             app.fork("order-17", "order-17c", at=1, update={"order.amount": 30})
         """
-        plan = branching.forked(
-            self._core, run_id, new_run_id, at, step, checkpoint_id, effects, state, update
-        )  # fmt: skip
+        plan = branching.forked(self._core, run_id, new_run_id, at, step, checkpoint_id, effects, state, update)
         name = self._run("fork", plan)
         if not enqueue:
             self._advance(self._driver.run(claim_known(self._core, name)))
@@ -352,13 +345,9 @@ class App(Declaring):
         return self.store.runs(**choice)
 
     def worker(
-        self,
-        *,
-        concurrency: int = 8,
-        limits: Mapping[str, int] | None = None,
-        workflows: Iterable[str] | None = None,
-        drain_s: float = 10.0,
-    ) -> Worker:
+        self, *, concurrency: int = 8, limits: Mapping[str, int] | None = None,
+        workflows: Iterable[str] | None = None, drain_s: float = 10.0,
+    ) -> Worker:  # fmt: skip
         """A worker: takes ready runs and moves them on, `concurrency` at a time, of a workflow at most its limit.
 
         On SIGTERM it lets what is under way come to its next call, for `drain_s` seconds at most.
