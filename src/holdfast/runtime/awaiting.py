@@ -63,6 +63,7 @@ class AwaitingDriver:
         loop = asyncio.get_running_loop()
         committed, threads = self._waiter.committed, self._waiter.threads
         cancelled: asyncio.CancelledError | None = None
+        called = False
         try:
             step = next(plan)
             while True:
@@ -75,7 +76,8 @@ class AwaitingDriver:
                             work.exception()
                             raise cancelled
                         result = work.result()
-                    elif kind is Call and step.world:
+                    elif kind is Call and step.world and not (cancelled and called):
+                        called = True
                         work = asyncio.ensure_future(awaited(self._call(step, carrier)))
                         cancelled = await finish(work) or cancelled
                         result = self._performed(work, cancelled)
