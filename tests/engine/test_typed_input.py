@@ -126,7 +126,7 @@ def test_input_and_result_are_what_is_annotated_in_every_process(
 def test_started_by_a_process_without_the_code_it_is_typed_by_the_worker(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'runs.db'}"
     with App(url) as app:
-        app.start("plain", {"name": "cup"}, run_id="r")
+        app.start("plain", {"name": "cup"}, run_id="r", enqueue=True)
     seen: list[Any] = []
     with App(url) as app:
         flows(app, Item, seen)
