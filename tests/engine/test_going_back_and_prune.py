@@ -372,3 +372,79 @@ def test_a_copy_performs_an_effect_in_doubt_under_the_recorded_key(app: App, how
         app.store.import_run(app.store.export_run("r"), run_id="n")
     app.resume("n")
     assert keys[0] == keys[1]
+
+
+# --- going back in a run that has ended -------------------------------------------------------------------------------
+
+
+def test_a_gate_that_the_end_of_a_run_has_closed_is_asked_again(stage: Stage) -> None:
+    shop = Shop(stage)
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        async def ask(run: AsyncRun) -> Any:
+            return await run.ask("Well?", {"yes": bool})
+
+        async def fail(run: AsyncRun) -> Any:
+            await run.step(str, "first")
+            if not stage.calls:
+                raise ValueError("once")
+            return shop.buy("x", "key")
+
+        return await run.gather(ask, fail)
+
+    stage.start(flow)
+    if stage.status() == "waiting":  # the gate was opened before the other branch failed
+        stage.app.resume(stage.run_id)
+    opened = next(number for number, entry in enumerate(stage.journal(), start=1) if entry["kind"] == "asked")
+    stage.app.cancel(stage.run_id) if stage.status() not in ("failed", "cancelled") else None
+    stage.calls.append("fixed")
+    stage.app.rollback(stage.run_id, to=opened)
+    (gate,) = stage.app.gates(stage.run_id)
+    assert stage.app.answer(stage.run_id, {"yes": True}, gate=gate.gate).result(5)[0] == {"yes": True}
+
+
+@pytest.mark.parametrize("to", [2, 3])
+def test_a_child_that_was_stopped_is_rolled_back_to_a_gate_that_can_be_answered(app: App, to: int) -> None:
+    @app.workflow
+    def kid(run: Run) -> Any:
+        return run.ask("Well?", {"yes": bool})
+
+    @app.workflow
+    def parent(run: Run) -> Any:
+        return run.child(kid)
+
+    app.start(parent, run_id="r")
+    app.rollback("r", to=1)
+    child = "r/child:kid#1"
+    if to == 3:
+        with pytest.raises(InvalidInput, match="cancelled"):
+            app.rollback(child, to=to)
+        return
+    app.rollback(child, to=to)
+    (gate,) = app.gates(child)
+    assert app.answer(child, {"yes": True}, gate=gate.gate).result(5) == {"yes": True}
+
+
+def test_a_fork_at_any_checkpoint_of_a_rollback_is_sound(app: App) -> None:
+    @app.workflow
+    def flow(run: Run) -> None:
+        run.state["a"] = 1
+
+    app.start(flow, run_id="r")
+    app.rollback("r", to=2)
+    for number, info in enumerate(list(app.store.history("r"))):
+        app.fork("r", f"f{number}", at=info.checkpoint_id).result(5)
+    assert app.store.verify().problems == []
+
+
+def test_a_run_that_failed_for_a_missing_await_can_be_replayed(awaiting: Stage) -> None:
+    @awaiting.flow
+    async def flow(run: AsyncRun) -> None:
+        await run.ask("Well?", {"yes": bool})
+        run.step(len, "a")
+
+    awaiting.start(flow)
+    awaiting.app.answer(awaiting.run_id, {"yes": True})
+    assert awaiting.status() == "failed"
+    assert replay(awaiting.app, awaiting.run_id).status == "failed"

@@ -123,11 +123,11 @@ def test_a_rollback_goes_to_a_position_a_checkpoint_or_a_call(stage: Stage) -> N
 def test_a_crash_anywhere_in_a_rollback_is_taken_up_and_every_undo_is_recorded_once(local: Stage, late: bool) -> None:
     stage = local
     commits = 0
+    flow = shopping(stage, Shop(stage))
     while True:
         stage.run_id = f"{stage.run_id.partition('~')[0]}~{late}{commits}"
         stage.calls.clear()
-        shop = Shop(stage)
-        stage.start(shopping(stage, shop))
+        stage.start(flow)
         stage.wire.cut_after(commits, late=late)
         try:
             stage.app.rollback(stage.run_id, to="buy#1", enqueue=True)

@@ -111,8 +111,12 @@ class MarkChild(Command):
     key: str
 
 
-def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
-    """What going back to `to` takes back of this live path."""
+def cut_at(live: list[Positioned], to: int, *, fork: bool = False, ended: bool = False) -> Cut:
+    """What going back to `to` takes back of this live path.
+
+    `ended`: the run had ended since. Its end closed gates and stopped children that were open at `to`, so these are
+    taken back as well.
+    """
     calls: dict[str, list[Positioned]] = {}
     for position, entry in live:
         if "call" in entry and entry["kind"] != "log":
@@ -122,17 +126,28 @@ def cut_at(live: list[Positioned], to: int, *, fork: bool = False) -> Cut:
     moved = max((at for at, entry in live if at <= to and ("call" in entry or entry["kind"] == "turn")), default=0)
     for name, entries in calls.items():
         before = [position for position, _ in entries if position <= to]
-        if len(before) == len(entries) and not (fork and not _ended(entries, moved)):
+        is_kept = len(before) == len(entries) and not (fork and not _ended(entries, moved))
+        closed = _closed_by_end(entries) if is_kept and ended else []
+        if is_kept and len(closed) < len(entries):
             kept |= {entry["key"] for _, entry in entries if tells_of_effect(entry)}
-            continue
-        cut.void += before
-        cut.calls.append(name)
-        ended = entries[-1][1]["kind"] == "child_ended"
-        for position, entry in entries:
-            note_taken_back(cut, position, entry, ended=ended)
+        else:
+            closed = entries
+            cut.calls.append(name)
+        cut.void += [position for position, _ in closed if position <= to]
+        child_ended = entries[-1][1]["kind"] == "child_ended"
+        for position, entry in closed:
+            note_taken_back(cut, position, entry, ended=child_ended)
     cut.keys -= kept  # a later call of an explicit key only repeated the record of the one that stays
     cut.events.sort(key=lambda entry: int(entry["position"]))
     return cut
+
+
+def _closed_by_end(entries: list[Positioned]) -> list[Positioned]:
+    """What of a call that was open when the run ended is over: its gate or child. An effect in doubt stays so."""
+    last = entries[-1][1]
+    if last["kind"] == "asked":
+        return entries[-1:] if any(tells_of_effect(entry) for _, entry in entries) else entries
+    return entries if last["kind"] == "child" and not last["detached"] else []
 
 
 def _ended(entries: list[Positioned], moved: int) -> bool:

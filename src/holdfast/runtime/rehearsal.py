@@ -95,9 +95,14 @@ def _rehearsed(app: AppCore, row: RunRow) -> Acts[Replayed]:
         if left is not None:
             raise Diverged(exe.run_id, shown(left), "nothing more: the workflow has ended", left["position"])
         _check_end(exe.record.ended, row, result, error)
-    elif exe.record.ended is not None and exe.record.ended["kind"] != CANCELLED:
+    elif exe.record.ended is not None and not _is_unfinished(exe.record.ended):
         raise Diverged(exe.run_id, f"the end of the run, {row.status}", "something more", row.position)
     return Replayed(run_id=row.run_id, status=row.status, position=row.position, entries=len(past.entries))
+
+
+def _is_unfinished(ended: dict[str, Any]) -> bool:
+    """Whether the run ended before its code did all that it recorded: cancelled, or stopped at a call not awaited."""
+    return ended["kind"] == CANCELLED or (ended.get("error") or {}).get("type") == "MissingAwait"
 
 
 def _check_end(ended: dict[str, Any] | None, row: RunRow, result: Any, error: BaseException | None) -> None:

@@ -142,7 +142,9 @@ class Taken(NamedTuple):
 
 
 def _taken_back(app: AppCore, whole: Whole, to: Any) -> Taken:
-    return to(whole) if callable(to) else taken_by(app, whole, cut_at(whole.live, whole.target(to)))
+    return (
+        to(whole) if callable(to) else taken_by(app, whole, cut_at(whole.live, whole.target(to), ended=whole.has_ended))
+    )
 
 
 def taken_by(app: AppCore, whole: Whole, cut: Cut) -> Taken:

@@ -12,6 +12,7 @@ from holdfast.engine.positions import LISTED_MAX, find_places
 from holdfast.engine.record import Positioned, live_path, record_of
 from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.model.status import CANCELLED, TERMINAL
 from holdfast.runtime.reads import entry_data, resume_of
 from holdfast.store.pruning import PRUNED, last_of
 from holdfast.store.seal import check_run, check_seal
@@ -109,7 +110,7 @@ class Whole(NamedTuple):
 
     def _check_cleanup(self, position: int) -> None:
         """What code does after it was cancelled is no place to go on from."""
-        first = next((at for at, entry in self.live if entry["kind"] == "cancelling"), None)
+        first = next((at for at, entry in self.live if entry["kind"] in ("cancelling", CANCELLED)), None)
         if first is not None and position >= first:
             raise InvalidInput(
                 f"run {self.run.run_id!r} was cancelled at position {first}, and {position} lies in its cleaning up; "
@@ -139,7 +140,7 @@ class Whole(NamedTuple):
         """What is needed to resume from position `to`."""
         for row in reversed(self.checkpoints):
             resume = resume_of(self.run, row) if row.lane == "" and row.covers <= to else None
-            if resume is None or any(first <= row.covers < last for first, last in self.dead):
+            if resume is None or "keeps" in resume or any(first <= row.covers < last for first, last in self.dead):
                 continue
             line = line_of(resume, row.covers, row.checkpoint_id)
             spans = self._live_spans(line.spans_to(to), to)
@@ -168,6 +169,11 @@ class Whole(NamedTuple):
     def recorded_keys(self) -> set[str]:
         """The effects of which the journal tells."""
         return {entry["key"] for _, entry in self.live if tells_of_effect(entry)}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run had ended, which closed its gates and stopped its children, before what is under way now."""
+        return any(entry["kind"] in TERMINAL for _, entry in self.live)
 
     def undone_keys(self) -> set[str]:
         """Effects the journal has as done that were undone from outside, by a rollback of the run's parent."""
