@@ -1,0 +1,386 @@
+"""One attack: a case is carried out on its stores, then everything is brought to its end, and judged."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import holdfast
+from holdfast.errors import HoldfastError, StorageError
+from holdfast.model.rows import RunRow
+from holdfast.testing import ManualClock
+from tests.attack.actions import Actions
+from tests.attack.deployment import Place, Process, Scratch, SeededIds, is_over, root_of
+from tests.attack.generator import Action, Case
+from tests.attack.oracles import Oracles, describe, is_expected
+from tests.attack.program import WORKFLOWS, all_nodes, bodies_of
+from tests.attack.world import Node, World
+
+_ROUNDS: Final = 80
+"""So many times every run is looked after at the end; each brings a run one wait further."""
+_HANG_S: Final = 60.0
+_count = itertools.count(1)
+
+
+class Branch(NamedTuple):
+    """A run made of another: by a fork, a copy or an import."""
+
+    source: str
+    mode: str
+    done: frozenset[str]
+    """What the source had done when it was made."""
+
+
+class Outcome(NamedTuple):
+    """What came of a case."""
+
+    problems: list[tuple[str, str]]
+    settled: list[Action]
+    """The actions as they were carried out."""
+    errors: list[str]
+    """For each action the type of the error it met, or nothing."""
+    ends: dict[str, Any]
+    """How each run has ended."""
+
+
+class Attack:
+    """Carries out one case."""
+
+    def __init__(self, case: Case, scratch: Scratch, *, skip: tuple[str, ...] = ()) -> None:
+        self.case = case
+        self._skip = skip
+        self._scratch = scratch
+        self.prefix = f"x{next(_count)}." if case["store"] == "postgres" else "x."
+        self.clock = ManualClock()
+        self._ids = SeededIds(case["seed"])
+        nodes = all_nodes(case["program"]) + all_nodes(case["peer"])
+        self.world = World({node["id"]: node for node in nodes})
+        self.repeated_events = {f"v{node['id']}" for node in _in_loops(case["program"])}
+        self.branches: dict[str, Branch] = {}
+        self.sent: set[tuple[str, str]] = set()
+        self.cancels = self.forced = self.deletes = False
+        self.rollbacks = 0
+        given = [case.get("start", {}), *case["actions"]]
+        self.doubts = any(action.keys() & {"crash", "meanwhile"} for action in given)
+        self._problems: list[tuple[str, str]] = []
+        self._settled: list[Action] = []
+        self._errors: list[str] = []
+        self._first: dict[str, dict[str, Any]] = {}
+        self._actions = Actions(self)
+        self._oracles = Oracles(self)
+        self.world.on_intent = self._oracles.suspect
+        self._elsewhere: Place | None = None
+        self._place = self._open(scratch.url(case["store"]))
+
+    def _open(self, url: str) -> Place:
+        return Place(url, self.prefix, self.clock, self._ids, self.world, self.case["branches"])
+
+    def run(self) -> Outcome:
+        """Carry it out, as far as nothing is wrong."""
+        ends: dict[str, Any] = {}
+        try:
+            self._start()
+            for action in self.case["actions"]:
+                if not self.problems() and action["do"] not in self._skip:
+                    self._act(action)
+            if not self.problems():
+                self._finish()
+            if not self.problems():
+                self._oracles.judge()
+                ends = self._ends()
+        finally:
+            for place in self.places():
+                place.close()
+        return Outcome(self.problems(), self._settled, self._errors, ends)
+
+    # --- what others ask ---------------------------------------------------------------------------------------------
+
+    def problem(self, kind: str, text: str) -> None:
+        self._problems.append((kind, text))
+
+    def problems(self) -> list[tuple[str, str]]:
+        return self._problems + self.world.problems
+
+    def places(self) -> list[Place]:
+        return [self._place, *([self._elsewhere] if self._elsewhere is not None else [])]
+
+    def elsewhere(self) -> Place:
+        """Another store, of another kind."""
+        if self._elsewhere is None:
+            self._elsewhere = self._open(self._scratch.url("sqlite" if self.case["store"] == "memory" else "memory"))
+        return self._elsewhere
+
+    def all_rows(self) -> list[tuple[Place, RunRow]]:
+        return [(place, row) for place in self.places() for row in place.rows()]
+
+    def find(self, run: str) -> tuple[Place, RunRow] | None:
+        """A run by its name without the prefix."""
+        for place in self.places():
+            row = place.onlooker.port.run(self.prefix + run)
+            if row is not None:
+                return place, row
+        return None
+
+    def first_of(self, run_id: str) -> dict[str, Any]:
+        """The entry a run began with."""
+        if run_id not in self._first:
+            for place in self.places():
+                if place.onlooker.port.run(run_id) is not None:
+                    self._first[run_id] = place.onlooker.journal(run_id)[0].data
+        return self._first.get(run_id, {})
+
+    def events_of(self, run_id: str) -> list[str]:
+        """The events a run may wait for."""
+        first = self.first_of(run_id)
+        return [f"v{node['id']}" for node in _own_nodes(first["args"][0]) if node["op"] == "wait"] if first else []
+
+    def detached_runs(self) -> list[str]:
+        """Runs that were started detached."""
+        for _, row in self.all_rows():
+            self.first_of(row.run_id)
+        return [run_id for run_id, first in self._first.items() if (first.get("parent") or {}).get("detached")]
+
+    def detached_and_over(self) -> list[str]:
+        detached = self.detached_runs()
+        return [row.run_id for _, row in self.all_rows() if is_over(row) and row.run_id in detached]
+
+    def shared_tokens(self) -> set[str]:
+        """Idempotency keys that more than one run answers for: those of runs that were copied."""
+        copied = {branch.source for branch in self.branches.values() if branch.mode in ("copy", "import")}
+        return {token for token, runs in self.world.owners.items() if copied & set(runs)}
+
+    def ancestors(self, root: str) -> set[str]:
+        """The roots that a fork's family goes back to."""
+        found: set[str] = set()
+        while root in self.branches and self.branches[root].mode != "import":
+            root = root_of(self.branches[root].source.removeprefix(self.prefix))
+            found.add(root)
+        return found
+
+    def note_branch(self, name: str, source: str, mode: str) -> None:
+        """A run is about to be made of another."""
+        world = self.world
+        tree = source if mode == "import" else f"{source}/"
+        done = {
+            world.paths[token] for token in world.order
+            if world.net(token) > 0
+            and any(run == source or (mode == "copy" and run.startswith(tree)) for run in world.owners[token])
+        }  # fmt: skip
+        self.branches[name] = Branch(source, mode, frozenset(done))
+
+    def note_rollback(self, run_id: str, *, force: bool) -> None:
+        self.rollbacks += 1
+        self.forced = self.forced or force
+
+    # --- carrying out ------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        peer = self.prefix + "p"
+        workflow = WORKFLOWS[self.case["kind"]]
+
+        def start(process: Process) -> None:
+            if self.case["peer"]:
+                process.app.start(workflow, self.case["peer"], "", peer, run_id=peer)
+            process.app.start(workflow, self.case["program"], "", peer, run_id=self.prefix + "r")
+
+        action = {"id": 0, "do": "start", "by": 0, **self.case.get("start", {})}
+        self._guarded(action, {"*"}, lambda: self._tried(action, self._place, start))
+        if self.find("r") is None and not self.problems():
+            self._tried({"by": 0}, self._place, start)
+
+    def _act(self, action: Action) -> None:
+        settled = self._actions.settle(action)
+        if settled is None:
+            return
+        if "meanwhile" in settled:
+            after, inner = settled["meanwhile"]
+            found = self._actions.settle(inner)
+            settled = {**settled, "meanwhile": [after, found]}
+            if found is None:
+                del settled["meanwhile"]
+        self._settled.append(settled)
+        self.deletes = self.deletes or settled["do"] == "delete"
+        place = self._place_of(settled)
+        self._guarded(settled, self._actions.touched(settled), lambda: self._carried_out(settled, place))
+
+    def _place_of(self, action: Action) -> Place:
+        found = self.find(action["run"]) if isinstance(action.get("run"), str) else None
+        return found[0] if found is not None else self._place
+
+    def _carried_out(self, action: Action, place: Place) -> str:
+        return self._tried(action, place, lambda process: self._actions.carry_out(action, process))
+
+    def _guarded(self, action: Action, touched: set[str], do: Callable[[], str]) -> None:
+        """Do something that may change these roots and no other, then look."""
+        before = self._prints()
+        self._errors.append(do())
+        after = self._prints()
+        for root in before.keys() & after.keys():
+            if not touched & {"*", root} and root != "p" and before[root] != after[root]:
+                was, now = _first_difference(before[root], after[root])
+                self.problem("independence", f"{action['do']} changed {root}: {was} became {now}")
+        if not action.get("unnoticed"):
+            for place in self.places():
+                place.bury()
+        if not self.problems():
+            self._oracles.look()
+
+    def _prints(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for place, row in self.all_rows():
+            root = root_of(row.run_id.removeprefix(self.prefix))
+            found.setdefault(root, {})[row.run_id] = place.print_of(row)
+        return found
+
+    def _tried(self, action: Action, place: Place, do: Callable[[Process], None]) -> str:
+        """Call the API, with the crash the action asks for; gives the type of the error it met."""
+        by = action["by"]
+        process = place.processes[by]
+        if "crash" in action:
+            process.wire.cut_after(action["crash"][0], late=action["crash"][1])
+        meanwhile = action.get("meanwhile")
+        if meanwhile is not None:
+            process.wire.before = self._interloper(place, by, *meanwhile)
+        met = self._met(lambda: do(process), crash="crash" in action)
+        process.wire.before = None
+        if "crash" in action and place.processes[by] is process:
+            if process.wire.dead:
+                place.kill(by)
+            process.wire._left = None
+        return met
+
+    def _met(self, do: Callable[[], None], *, crash: bool) -> str:
+        try:
+            do()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            if not is_expected(error) and not (crash and isinstance(error, StorageError)):
+                kind = {"DamagedData": "damaged", "Diverged": "diverged"}.get(type(error).__name__, "untyped")
+                where = "" if isinstance(error, HoldfastError) else traceback.format_exc()[-1500:]
+                self.problem(kind, f"{describe(error)} {where}")
+            return type(error).__name__
+        return ""
+
+    def _interloper(self, place: Place, by: int, after: int, inner: Action | None) -> Callable[[Any], None]:
+        """What another process does before so many commits of this one have arrived."""
+        left = itertools.count(after, -1)
+
+        def act(_: Any) -> None:
+            if inner is not None and next(left) == 0:
+                action = {**inner, "by": 1 - by}
+                there = self._place_of(action)
+                thread = threading.Thread(target=self._tried, args=(action, there, self._doing(action)), daemon=True)
+                thread.start()
+                thread.join(_HANG_S)
+                if thread.is_alive():
+                    self.problem("hang", f"{action['do']} has not ended after {_HANG_S:.0f} s")
+
+        return act
+
+    def _doing(self, action: Action) -> Callable[[Process], None]:
+        return lambda process: self._actions.carry_out(action, process)
+
+    # --- bringing everything to its end ------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Answer, send, resume and let time pass until every run has ended."""
+        for place in self.places():
+            place.bury()
+        idle = 0
+        for number in range(_ROUNDS):
+            rows = [(place, row) for place, row in self.all_rows() if not is_over(row)]
+            if not rows or self.problems():
+                return
+            before = self._prints()
+            for place, row in rows:
+                self._attend(place, row.run_id, number % 2)
+                if self.problems():
+                    return
+            for place in self.places():
+                self._met(lambda place=place: place.reap(number % 2), crash=False)  # type: ignore[misc]
+            idle = idle + 1 if self._prints() == before else 0
+            if idle:
+                self.clock.advance(7200)
+            if idle > 2:
+                break
+        for place, row in self.all_rows():
+            if not is_over(row):
+                why = place.standing(row.run_id)
+                self.problem("stuck", f"{row.run_id} is {row.status}: {why.sentence}; {[w.what for w in why.waiting]}")
+
+    def _attend(self, place: Place, run_id: str, by: int) -> None:
+        """Do for one run what it waits for; a run that waits is never resumed, since nobody would think of that."""
+        row = place.onlooker.port.run(run_id)
+        if row is None or is_over(row):
+            return
+        process, actions = place.processes[by], self._actions
+        root = root_of(run_id.removeprefix(self.prefix))
+        action = {"do": f"finish {row.status}", "by": by}
+        do: Callable[[Process], Any]
+        if row.status == "rolling_back":
+            do = lambda process: process.app.rollback(run_id)  # noqa: E731
+        elif row.status != "waiting":
+            do = lambda process: process.app.resume(run_id)  # noqa: E731
+        else:
+            waiting = place.standing(run_id).waiting
+            events = [w.what for w in waiting if w.reason == "event" and w.what in self.events_of(run_id)]
+
+            def do(process: Process) -> None:
+                actions.answer_all(process, run_id)
+                for event in events:
+                    actions.send_event(process, run_id, event, {})
+
+            if not events and not process.app.gates(run_id):
+                return
+        self._guarded(action, {root}, lambda: self._tried(action, place, do))
+
+    def _ends(self) -> dict[str, Any]:
+        found = {}
+        for place, row in self.all_rows():
+            last = place.onlooker.journal(row.run_id)[-1].data
+            found[row.run_id.removeprefix(self.prefix)] = (row.status, last.get("result"))
+        return found
+
+
+def _first_difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[Any, Any]:
+    for run_id in [*before, *after]:
+        if before.get(run_id) != after.get(run_id):
+            return before.get(run_id), after.get(run_id)
+    return None, None
+
+
+def _own_nodes(body: list[Node]) -> list[Node]:
+    """The nodes of a program without those of its children."""
+    found = []
+    for node in body:
+        found.append(node)
+        if node["op"] != "child":
+            for inner in bodies_of(node):
+                found += _own_nodes(inner)
+    return found
+
+
+def _in_loops(body: list[Node]) -> list[Node]:
+    """All nodes inside loops."""
+    found = []
+    for node in all_nodes(body):
+        if node["op"] == "loop":
+            found += all_nodes(node["body"])
+    return found
+
+
+def attack(case: Case, scratch: Scratch) -> Outcome:
+    """Carry out a case; if it prunes, also without pruning, which must come to the same."""
+    if not any(action["do"] == "prune" for action in case["actions"]) or case["branches"] > 1:
+        return Attack(case, scratch).run()
+    plain = Attack(case, scratch, skip=("prune",)).run()
+    if plain.problems:
+        return plain
+    return Attack(case, scratch).run()
+
+
+__all__ = ["Attack", "Outcome", "attack", "holdfast"]
