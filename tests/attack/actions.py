@@ -39,6 +39,8 @@ class Actions:
 
     def __init__(self, attack: Attack) -> None:
         self._attack = attack
+        self._last: dict[str, int | str] = {}
+        """Where the last rollback or fork of a run went."""
 
     def settle(self, action: Action) -> Action | None:
         """The action with its run, gate and place settled; None if there is nothing to do it to."""
@@ -60,12 +62,18 @@ class Actions:
         for name in ("to", "covering"):
             if isinstance(action.get(name), (list, float)):
                 action = {**action, name: self._position(place, row, action[name])}
+        if "to" in action:
+            self._last[row.run_id] = action["to"]
         return action
 
     def _position(self, place: Place, row: RunRow, chosen: Any) -> int | str:
         kind, chance = chosen if isinstance(chosen, list) else ("position", chosen)
         if kind == "oldest":
             return 1 + int(chance * 3)
+        if kind == "again" and row.run_id in self._last:
+            return self._last[row.run_id]
+        if kind == "recent":
+            return max(1, row.position - int(chance * 4))
         if kind == "checkpoint":
             ids = [info.checkpoint_id for info in place.onlooker.history(row.run_id)]
             if ids:

@@ -218,26 +218,27 @@ class Attack:
         before = self._prints()
         self._errors.append(do())
         after = self._prints()
-        for root in before.keys() & after.keys():
-            if not touched & {"*", root} and root != "p" and before[root] != after[root]:
-                was, now = _first_difference(before[root], after[root])
-                self.problem("independence", f"{action['do']} changed {root}: {was} became {now}")
+        for place, root in before.keys() & after.keys():
+            was, now = before[place, root], after[place, root]
+            if not touched & {"*", root} and root != "p" and was != now:
+                self.problem("independence", f"{action['do']} changed {root}: {_difference(was, now)}")
         if not action.get("unnoticed"):
             for place in self.places():
                 place.bury()
         if not self.problems():
             self._oracles.look()
 
-    def _prints(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+    def _prints(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Fingerprints of all runs, by store and root."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
         for place, row in self.all_rows():
             root = root_of(row.run_id.removeprefix(self.prefix))
-            found.setdefault(root, {})[row.run_id] = place.print_of(row)
+            found.setdefault((place.url, root), {})[row.run_id] = place.print_of(row)
         return found
 
     def _tried(self, action: Action, place: Place, do: Callable[[Process], None]) -> str:
         """Call the API, with the crash the action asks for; gives the type of the error it met."""
-        by = action["by"]
+        by, self.world.commits = action["by"], 0
         process = place.processes[by]
         if "crash" in action:
             process.wire.cut_after(action["crash"][0], late=action["crash"][1])
@@ -346,11 +347,10 @@ class Attack:
         return found
 
 
-def _first_difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[Any, Any]:
-    for run_id in [*before, *after]:
-        if before.get(run_id) != after.get(run_id):
-            return before.get(run_id), after.get(run_id)
-    return None, None
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The first run that differs, before and after."""
+    run_id = next(run_id for run_id in [*before, *after] if before.get(run_id) != after.get(run_id))
+    return f"{before.get(run_id)} became {after.get(run_id)}"
 
 
 def _own_nodes(body: list[Node]) -> list[Node]:

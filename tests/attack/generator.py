@@ -27,6 +27,8 @@ ACTIONS: Final = {
 TRAITS: Final = ("crash", "meanwhile", "detached", "expiry", "fault", "in_doubt", "peer", "parallel", "force", "timeout")
 """What nodes and actions may have beside."""
 FEATURES: Final = frozenset({*NODES, *ACTIONS, *TRAITS})
+_TARGETS: Final = ("position", "position", "call", "checkpoint", "oldest", "recent", "recent", "again")
+"""Where rollbacks and forks go: `again` is where the last one went."""
 _ALWAYS: Final = frozenset({"step", "effect", "answer", "tick", "resume"})
 
 
@@ -142,6 +144,10 @@ class Generator:
 
     def _last(self, depth: int, main: bool) -> Node:
         last = self._body(1, 0, main=main, but=("ask", "sleep", "wait", "note", "checkpoint", "raise"))
+        for node in last:  # a cancelled run that waits for its next attempt spins until its time to clean up is over
+            node.pop("retry", None)
+            if node.get("fault") in ("flaky", "timeout"):
+                del node["fault"]
         return {"body": self._small(depth, main=main), "last": last}
 
     # --- actions -----------------------------------------------------------------------------------------------------
@@ -153,15 +159,15 @@ class Generator:
         if do in ("answer", "send", "resume", "pause", "cancel", "rollback", "fork") and rng.random() < 0.3:
             action["enqueue"] = True
         if do in ("rollback", "fork"):
-            action["to"] = [rng.choice(("position", "position", "call", "checkpoint", "oldest")), rng.random()]
+            action["to"] = [rng.choice(_TARGETS), rng.random()]
         if do == "rollback":
             action |= {"force": True} if self._has("force") and rng.random() < 0.2 else {}
         if do == "fork":
             action["effects"] = rng.choice(("reuse", "reuse", "reuse", "perform", "ask"))
             action["to"] = rng.choice((action["to"], None))
         if do == "prune":
-            action |= {"last": rng.randint(1, 2), "journal": rng.random() < 0.8}
-            action |= {"covering": rng.random()} if rng.random() < 0.3 else {}
+            action |= {"last": rng.choice((1, 1, 1, 2)), "journal": rng.random() < 0.9}
+            action |= {"covering": rng.random()} if rng.random() < 0.2 else {}
         if do == "tick":
             action["s"] = rng.choice((1, 20, 100, 700, 6000))
         if do == "move":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -17,12 +18,12 @@ _SECONDS: Final = 60.0
 
 def shrunk(case: Case, outcome: Outcome, place: Scratch, seconds: float = _SECONDS) -> tuple[Case, Outcome]:
     """The smallest case found that fails as this one did, and what came of it."""
-    kind = outcome.problems[0][0]
+    sign = signature(outcome)
     until = time.monotonic() + seconds
 
     def fails(candidate: Case) -> Outcome | None:
         found = attack(candidate, place)
-        return found if found.problems and found.problems[0][0] == kind else None
+        return found if found.problems and signature(found) == sign else None
 
     settled = {**case, "actions": outcome.settled}
     found = fails(settled)
@@ -41,6 +42,16 @@ def shrunk(case: Case, outcome: Outcome, place: Scratch, seconds: float = _SECON
                 best, result, progress = candidate, found, True
                 break
     return best, result
+
+
+def signature(outcome: Outcome) -> str:
+    """What a failure is recognised by: its first problem, without names and numbers."""
+    kind, text = outcome.problems[0]
+    return kind + _NAMES.sub("_", text)[:_SIGNATURE]
+
+
+_NAMES: Final = re.compile(r"'[^']*'|\b[0-9a-f]{6,}\b|\d+|x\.\S+|/[\w/@]+|\([^()]*\)")
+_SIGNATURE: Final = 110
 
 
 def smaller(case: Case) -> Iterator[Case]:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import holdfast
+from holdfast.errors import StorageFailed
 from holdfast.model.commit import Commit, Committed, Outcome
 from holdfast.store.port import StorePort
 from holdfast.verbs.values import body_value
 
 Node = dict[str, Any]
+
+_COMMITS_MAX: Final = 1000
+"""No action makes as many commits, unless it never ends."""
 
 
 class AttackError(Exception):
@@ -40,6 +44,8 @@ class World:
         """By idempotency key of the effect: those of its undos."""
         self.order: list[str] = []
         """Idempotency keys in the order in which they were first performed."""
+        self.commits = 0
+        """How many commits the action has made that is under way."""
         self._tries: Counter[str] = Counter()
         self.on_intent: Any = None
         """Called with run, key and path when an intent was recorded; gives what is wrong if that is performed."""
@@ -144,6 +150,11 @@ class WatchedPort:
         self._shared = shared
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        self._world.commits += len(commits)
+        if self._world.commits > _COMMITS_MAX:
+            if self._world.commits == _COMMITS_MAX + 1:
+                self._world.problem("hang", f"one action has made more than {_COMMITS_MAX} commits")
+            raise StorageFailed("this action makes commits without end")
         outcomes = self._port.commit(commits)
         for commit, outcome in zip(commits, outcomes, strict=True):
             if type(outcome) is Committed:
