@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-import holdfast
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.model.rows import RunRow
 from holdfast.testing import ManualClock
@@ -68,6 +67,7 @@ class Attack:
         self._problems: list[tuple[str, str]] = []
         self._settled: list[Action] = []
         self._errors: list[str] = []
+        self._met_by_action: list[str] = []
         self._first: dict[str, dict[str, Any]] = {}
         self._actions = Actions(self)
         self._oracles = Oracles(self)
@@ -94,7 +94,7 @@ class Attack:
         finally:
             for place in self.places():
                 place.close()
-        return Outcome(self.problems(), self._settled, self._errors, ends)
+        return Outcome(self.problems(), self._settled, self._met_by_action, ends)
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
@@ -137,15 +137,18 @@ class Attack:
         first = self.first_of(run_id)
         return [f"v{node['id']}" for node in _own_nodes(first["args"][0]) if node["op"] == "wait"] if first else []
 
-    def detached_runs(self) -> list[str]:
-        """Runs that were started detached."""
-        for _, row in self.all_rows():
-            self.first_of(row.run_id)
-        return [run_id for run_id, first in self._first.items() if (first.get("parent") or {}).get("detached")]
+    def is_detached(self, run_id: str) -> bool:
+        """Whether a run, or one above it, was started detached."""
+        while run_id:
+            parent = self.first_of(run_id).get("parent") or {}
+            if parent.get("detached"):
+                return True
+            run_id = parent.get("run", "")
+        return False
 
     def detached_and_over(self) -> list[str]:
-        detached = self.detached_runs()
-        return [row.run_id for _, row in self.all_rows() if is_over(row) and row.run_id in detached]
+        rows = [row for _, row in self.all_rows() if is_over(row)]
+        return [row.run_id for row in rows if (self.first_of(row.run_id).get("parent") or {}).get("detached")]
 
     def shared_tokens(self) -> set[str]:
         """Idempotency keys that more than one run answers for: those of runs that were copied."""
@@ -201,10 +204,11 @@ class Attack:
             settled = {**settled, "meanwhile": [after, found]}
             if found is None:
                 del settled["meanwhile"]
-        self._settled.append(settled)
         self.deletes = self.deletes or settled["do"] == "delete"
         place = self._place_of(settled)
         self._guarded(settled, self._actions.touched(settled), lambda: self._carried_out(settled, place))
+        self._settled.append(settled)
+        self._met_by_action.append(self._errors[-1])
 
     def _place_of(self, action: Action) -> Place:
         found = self.find(action["run"]) if isinstance(action.get("run"), str) else None
@@ -215,26 +219,31 @@ class Attack:
 
     def _guarded(self, action: Action, touched: set[str], do: Callable[[], str]) -> None:
         """Do something that may change these roots and no other, then look."""
-        before = self._prints()
+        others = self._prints(touched)
         self._errors.append(do())
-        after = self._prints()
-        for place, root in before.keys() & after.keys():
-            was, now = before[place, root], after[place, root]
-            if not touched & {"*", root} and root != "p" and was != now:
-                self.problem("independence", f"{action['do']} changed {root}: {_difference(was, now)}")
+        if others:
+            now = self._prints(touched)
+            for key in others.keys() & now.keys():
+                if others[key] != now[key]:
+                    self.problem("independence", f"{action['do']} changed {key[1]}: {others[key]} became {now[key]}")
         if not action.get("unnoticed"):
             for place in self.places():
                 place.bury()
         if not self.problems():
             self._oracles.look()
 
-    def _prints(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Fingerprints of all runs, by store and root."""
-        found: dict[tuple[str, str], dict[str, Any]] = {}
-        for place, row in self.all_rows():
-            root = root_of(row.run_id.removeprefix(self.prefix))
-            found.setdefault((place.url, root), {})[row.run_id] = place.print_of(row)
-        return found
+    def _prints(self, touched: set[str]) -> dict[tuple[str, str], Any]:
+        """Fingerprints of all runs that do not belong to these roots, nor to the peer, to which all may send."""
+        if "*" in touched:
+            return {}
+        return {
+            (place.url, row.run_id): place.print_of(row) for place, row in self.all_rows()
+            if root_of(row.run_id.removeprefix(self.prefix)) not in touched | {"p"}
+        }  # fmt: skip
+
+    def _moment(self) -> list[bytes]:
+        """Something that changes whenever a run changes."""
+        return [row.commit_id for _, row in self.all_rows()]
 
     def _tried(self, action: Action, place: Place, do: Callable[[Process], None]) -> str:
         """Call the API, with the crash the action asks for; gives the type of the error it met."""
@@ -296,14 +305,14 @@ class Attack:
             rows = [(place, row) for place, row in self.all_rows() if not is_over(row)]
             if not rows or self.problems():
                 return
-            before = self._prints()
+            before = self._moment()
             for place, row in rows:
                 self._attend(place, row.run_id, number % 2)
                 if self.problems():
                     return
             for place in self.places():
                 self._met(lambda place=place: place.reap(number % 2), crash=False)  # type: ignore[misc]
-            idle = idle + 1 if self._prints() == before else 0
+            idle = idle + 1 if self._moment() == before else 0
             if idle:
                 self.clock.advance(7200)
             if idle > 2:
@@ -347,12 +356,6 @@ class Attack:
         return found
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The first run that differs, before and after."""
-    run_id = next(run_id for run_id in [*before, *after] if before.get(run_id) != after.get(run_id))
-    return f"{before.get(run_id)} became {after.get(run_id)}"
-
-
 def _own_nodes(body: list[Node]) -> list[Node]:
     """The nodes of a program without those of its children."""
     found = []
@@ -380,7 +383,24 @@ def attack(case: Case, scratch: Scratch) -> Outcome:
     plain = Attack(case, scratch, skip=("prune",)).run()
     if plain.problems:
         return plain
-    return Attack(case, scratch).run()
+    prunes = [action for action in case["actions"] if action["do"] == "prune"]
+    merged = sorted([*plain.settled, *prunes], key=lambda action: action["id"])
+    pruned = Attack({**case, "actions": merged}, scratch).run()
+    return pruned if pruned.problems else pruned._replace(problems=list(_compared(plain, pruned)))
 
 
-__all__ = ["Attack", "Outcome", "attack", "holdfast"]
+def _compared(plain: Outcome, pruned: Outcome) -> Iterator[tuple[str, str]]:
+    """Where a case came out otherwise because of its prunes; once something was refused, that is no wonder."""
+    errors = [error for action, error in zip(pruned.settled, pruned.errors, strict=True) if action["do"] != "prune"]
+    for action, was, now in zip(plain.settled, plain.errors, errors, strict=True):
+        if was == now:
+            continue
+        if now in _REFUSALS:
+            return
+        yield "prune", f"{action['do']} of {action.get('run')} met {now or 'nothing'} after pruning, else {was or 'nothing'}"
+    if plain.ends != pruned.ends:
+        yield "prune", f"runs ended as {pruned.ends} after pruning, else as {plain.ends}"
+
+
+_REFUSALS: Final = ("InvalidInput", "InvalidCursor", "NotFound", "CheckpointNotFound", "RollbackRefused")
+"""How something is refused because of what was pruned."""

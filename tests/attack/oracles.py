@@ -67,7 +67,7 @@ class Oracles:
         mine = self._root(run_id)
         done = [token for token in world.order if world.paths[token] == path and world.net(token) > 0]
         roots = {self._root(world.owners[token][0]) for token in done if world.owners[token]}
-        detached = self._in_detached(run_id)
+        detached = attack.is_detached(run_id)
         if mine in roots and not (attack.rollbacks and detached):
             return f"{run_id} performs effect {path}, which its own tree has done and not undone"
         branch = attack.branches.get(mine)
@@ -81,10 +81,6 @@ class Oracles:
 
     def _root(self, run_id: str) -> str:
         return root_of(run_id.removeprefix(self._attack.prefix))
-
-    def _in_detached(self, run_id: str) -> bool:
-        """Whether the run, or one above it, was started detached."""
-        return any(run_id == one or run_id.startswith(f"{one}/") for one in self._attack.detached_runs())
 
     # --- at the end --------------------------------------------------------------------------------------------------
 
