@@ -21,6 +21,7 @@ from tests.attack.world import Node, World
 _ROUNDS: Final = 80
 """So many times every run is looked after at the end; each brings a run one wait further."""
 _HANG_S: Final = 60.0
+_BRANCHING: Final = ("fork", "copy", "move")
 _count = itertools.count(1)
 
 
@@ -61,9 +62,11 @@ class Attack:
         self.branches: dict[str, Branch] = {}
         self.sent: set[tuple[str, str]] = set()
         self.cancels = self.forced = self.deletes = False
-        self.rollbacks = 0
+        self.rolled_back: set[str] = set()
+        """Roots of which something was rolled back."""
         given = [case.get("start", {}), *case["actions"]]
-        self.doubts = any(action.keys() & {"crash", "meanwhile"} for action in given)
+        self.doubts = any(action.keys() & {"crash", "meanwhile"} or action.get("do") in _BRANCHING for action in given)
+        """Whether an effect may be in doubt: where a process dies, or where a run is made of one that is under way."""
         self._problems: list[tuple[str, str]] = []
         self._settled: list[Action] = []
         self._errors: list[str] = []
@@ -175,7 +178,7 @@ class Attack:
         self.branches[name] = Branch(source, mode, frozenset(done))
 
     def note_rollback(self, run_id: str, *, force: bool) -> None:
-        self.rollbacks += 1
+        self.rolled_back.add(root_of(run_id.removeprefix(self.prefix)))
         self.forced = self.forced or force
 
     # --- carrying out ------------------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ class Expected:
 
     def _effect(self, node: Node, found: Any, path: str) -> Iterator[str]:
         allowed = ["failed"] if node.get("fault") == "raise" else ["done"]
-        doubtful = node["in_doubt"] == "fail" and (self._doubts or node.get("fault") == "timeout")
+        doubtful = node["in_doubt"] == "fail" or node.get("fault") == "raise"
+        doubtful = doubtful and (self._doubts or node.get("fault") == "timeout")
         yield from self._is(path, found, *allowed, *(["doubt"] if doubtful else []))
 
     def _ask(self, node: Node, found: Any, path: str) -> Iterator[str]:

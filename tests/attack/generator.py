@@ -109,6 +109,8 @@ class Generator:
             fault = rng.choice((None, None, None, None, "raise", "flaky", "timeout" if self._has("timeout") else None))
             node |= {"fault": fault} if fault else {}
             node |= {"retry": True} if fault == "flaky" or rng.random() < 0.2 else {}
+        if not self._features & {"fork", "copy", "move"} and rng.random() < 0.4:
+            node["keyless"] = True
         return node
 
     def _ask(self, depth: int, main: bool) -> Node:
@@ -144,10 +146,6 @@ class Generator:
 
     def _last(self, depth: int, main: bool) -> Node:
         last = self._body(1, 0, main=main, but=("ask", "sleep", "wait", "note", "checkpoint", "raise"))
-        for node in last:  # a cancelled run that waits for its next attempt spins until its time to clean up is over
-            node.pop("retry", None)
-            if node.get("fault") in ("flaky", "timeout"):
-                del node["fault"]
         return {"body": self._small(depth, main=main), "last": last}
 
     # --- actions -----------------------------------------------------------------------------------------------------

@@ -60,11 +60,13 @@ class Program:
             return "failed"
 
     async def _effect(self, run: AsyncRun, node: Node, path: str, _: str) -> Any:
-        options: dict[str, Any] = {"in_doubt": node["in_doubt"], "retry": RETRY if node.get("retry") else None}
+        retry = RETRY if node.get("retry") or node["in_doubt"] == "retry" else None
+        options: dict[str, Any] = {"in_doubt": node["in_doubt"], "retry": retry}
         options |= {"undo": "undo"} if node.get("undo") else {}
         options |= {"check": self._world.check} if node.get("check") else {}
+        perform = self._world.perform_keyless if node.get("keyless") else self._world.perform
         try:
-            await run.effect(self._world.perform, path, name=f"e{node['id']}", key=_key(node, path), **options)
+            await run.effect(perform, path, name=f"e{node['id']}", key=_key(node, path), **options)
         except EffectInDoubt:
             return "doubt"
         except EffectFailed:

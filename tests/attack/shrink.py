@@ -86,7 +86,7 @@ def _less(body: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield [*before, *after]
         for inner in bodies_of(node):
             yield [*before, *inner, *after]
-        for name in ("keyed", "fault", "retry", "check", "expires", "then", "else", "timeout"):
+        for name in ("keyed", "keyless", "fault", "retry", "check", "expires", "then", "else", "timeout"):
             if name in node:
                 yield [*before, {key: value for key, value in node.items() if key != name}, *after]
         if node.get("turns", 1) > 1:

@@ -50,6 +50,7 @@ class World:
         self.on_intent: Any = None
         """Called with run, key and path when an intent was recorded; gives what is wrong if that is performed."""
         self._suspect: dict[str, str] = {}
+        self._intent_of: dict[str, str] = {}
 
     def problem(self, kind: str, text: str) -> None:
         self.problems.append((kind, text))
@@ -72,6 +73,7 @@ class World:
             if run_id in self.owners[token]:
                 return
             self.owners[token].append(run_id)
+            self._intent_of[path] = token
             wrong = self.on_intent(run_id, path) if path and len(self.owners[token]) == 1 else ""
             if wrong:
                 self._suspect[token] = wrong
@@ -110,7 +112,8 @@ class World:
             if token in self._suspect:
                 self.problem("twice", self._suspect[token])
             self.calls[token] += 1
-            if self.calls[token] > max(1, len(self.owners[token])) and node["in_doubt"] != "retry":
+            repeatable = node["in_doubt"] == "retry" or (node.get("retry") and not node.get("keyless"))
+            if self.calls[token] > max(1, len(self.owners[token])) and not repeatable:
                 self.problem("repeated", f"effect {path} was performed {self.calls[token]} times under one key")
             if token not in self.paths:
                 self.paths[token] = path
@@ -119,12 +122,17 @@ class World:
                 raise TimeoutError(f"effect {node['id']} was performed and its reply was lost")
         return {"token": token}
 
-    def check(self, path: str) -> Any:
-        """Whether the effect happened, as far as the world can tell without its key."""
+    def perform_keyless(self, path: str) -> dict[str, str]:
+        """An effect that does not take an idempotency key: the intent recorded last for its place tells whose it is."""
+        return self.perform(path, self._intent_of[path])
+
+    def check(self, path: str, idempotency_key: str = "") -> Any:
+        """Whether the effect happened, as far as the world can tell."""
         if self.node(path).get("check") == "raises":
             raise AttackError("the check cannot tell")
         with self._lock:
             found = [token for token in self.order if self.paths[token] == path and self.net(token) > 0]
+            found = [token for token in found if token == idempotency_key or not idempotency_key]
         return holdfast.Happened({"token": found[-1]}) if found else holdfast.DidNotHappen
 
     def undo(self, result: dict[str, str], path: str, idempotency_key: str) -> None:
