@@ -16,7 +16,7 @@ Action = dict[str, Any]
 
 NODES: Final = {
     "step": 6, "effect": 8, "ask": 5, "map": 1, "sleep": 2, "wait": 3, "send": 2, "version": 1, "chance": 2, "log": 1,
-    "checkpoint": 2, "note": 2, "gather": 2, "loop": 3, "child": 4, "last": 1, "raise": 0.3,
+    "checkpoint": 2, "note": 2, "gather": 2, "loop": 3, "child": 4, "last": 1, "raise": 0.3, "forgotten": 0.1,
 }  # fmt: skip
 """What a program is made of, and how often."""
 ACTIONS: Final = {
@@ -76,7 +76,7 @@ class Generator:
         return [self._node(depth, main=main, but=but) for _ in range(count)]
 
     def _node(self, depth: int, *, main: bool, but: tuple[str, ...]) -> Node:
-        excluded = [*but, *([] if main else ["loop", "note", "raise"]), *([] if self._events else ["send"])]
+        excluded = [*but, *([] if main else ["loop", "note", "raise", "forgotten"]), *([] if self._events else ["send"])]
         if depth == 0:
             excluded += ["gather", "loop", "child", "last"]
         op = self._pick(NODES, *excluded)
@@ -145,7 +145,7 @@ class Generator:
         return node | ({"detached": True} if self._has("detached") and self._rng.random() < 0.25 else {})
 
     def _last(self, depth: int, main: bool) -> Node:
-        last = self._body(1, 0, main=main, but=("ask", "sleep", "wait", "note", "checkpoint", "raise"))
+        last = self._body(1, 0, main=main, but=("ask", "sleep", "wait", "note", "checkpoint", "raise", "forgotten"))
         return {"body": self._small(depth, main=main), "last": last}
 
     # --- actions -----------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from holdfast.store.pruning import PRUNED
 from holdfast.testing import replay
 from holdfast.verbs.values import body_value
 from tests.attack.deployment import Place, is_over, root_of
-from tests.attack.expected import Expected
-from tests.attack.program import all_nodes
+from tests.attack.expected import Expected, may_fail
+from tests.attack.program import WORKFLOWS
 
 if TYPE_CHECKING:
     from tests.attack.attack import Attack
@@ -108,10 +108,11 @@ class Oracles:
         first, last = entries[0].data, entries[-1].data
         body, path = first["args"][0], first["args"][1]
         if row.status == "failed":
-            if last["error"]["type"] != "AttackError" or not any(n["op"] == "raise" for n in all_nodes(body)):
+            if not may_fail(body, last["error"]["type"]):
                 attack.problem("failed", f"{row.run_id} failed: {last['error']['type']}: {last['error']['message']}")
         if row.status == "completed":
-            expected = Expected(cancels=attack.cancels, doubts=attack.doubts)
+            kind = next(kind for kind, workflow in WORKFLOWS.items() if workflow == row.workflow)
+            expected = Expected(cancels=attack.cancels, doubts=attack.doubts, kind=kind)
             for difference in expected.differences(body, last["result"], path):
                 attack.problem("result", f"{row.run_id}: {difference}")
 

@@ -6,8 +6,6 @@ place: the ids that lead to it, with the turn of each loop. It does not depend o
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -74,11 +72,9 @@ class Program:
         return "done"
 
     async def _forgotten(self, run: AsyncRun, node: Node, path: str, _: str) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run.effect(self._world.perform, path, name=f"e{node['id']}")  # type: ignore[unused-coroutine]
-            gc.collect()
-        return None
+        """A call without await. In a `def` workflow there is no such thing."""
+        if isinstance(run, AsyncRun):
+            run.step(self._world.compute, path, name=f"s{node['id']}")  # type: ignore[unused-coroutine]
 
     async def _ask(self, run: AsyncRun, node: Node, path: str, peer: str) -> Any:
         expired = node.get("expired", "deny")

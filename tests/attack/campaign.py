@@ -1,0 +1,57 @@
+"""Many cases: on all stores, with or without a known defect."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from tests.attack.attack import Outcome, attack
+from tests.attack.deployment import STORES, Scratch
+from tests.attack.generator import Case, case_of
+from tests.attack.mutants import MUTANTS, mutated
+
+_WEIGHTS: Final = {"memory": 12, "sqlite": 4, "dir": 3, "postgres": 1}
+"""How many of twenty cases each store gets: what is not about the store is found on the quickest one."""
+_CASES_MAX: Final = 250
+"""So many cases must show every mutant."""
+
+
+def cases(first: int, count: int, stores: tuple[str, ...] = STORES) -> Iterator[Case]:
+    """Cases of consecutive seeds, spread over the stores."""
+    order = [store for store in stores for _ in range(_WEIGHTS[store])]
+    for seed in range(first, first + count):
+        yield case_of(seed, order[seed * 7 % len(order)])
+
+
+def run(found: Iterator[Case], scratch: Scratch) -> Iterator[tuple[Case, Outcome]]:
+    """Carry out cases; gives those that failed."""
+    with silence():
+        for case in found:
+            outcome = attack(case, scratch)
+            if outcome.problems:
+                yield case, outcome
+
+
+def caught(mutant: str, scratch: Scratch) -> tuple[bool, str]:
+    """Whether the mutant is found by a problem it must show, and what was found."""
+    made = MUTANTS[mutant]
+    seen: set[str] = set()
+    with silence(), mutated(mutant):
+        for seed in range(made.seed, made.seed + _CASES_MAX):
+            problems = attack(case_of(seed, "memory", made.without), scratch).problems
+            seen |= {kind for kind, _ in problems}
+            if seen & set(made.kinds):
+                return True, f"seed {seed}: {problems[0]}"
+    return False, f"{_CASES_MAX} cases from seed {made.seed} show {sorted(seen) or 'nothing'}"
+
+
+class silence:  # noqa: N801 - used as a function
+    """Without the log lines of runs that stop, which here they do all the time."""
+
+    def __enter__(self) -> None:
+        self._before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+
+    def __exit__(self, *_: object) -> None:
+        logging.disable(self._before)

@@ -1,0 +1,165 @@
+"""Known defects, put back for a while: the harness must find each of them within its budget."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+from unittest import mock
+
+import msgspec
+
+from holdfast.engine import children, effects, ending
+from holdfast.engine.commands import Send, Write, Written
+from holdfast.engine.verdicts import NOT_DONE
+from holdfast.runtime import descendants, rollback, unawaited, whole
+from holdfast.runtime.carrier import Carrier
+from holdfast.verbs import moving, needed
+from tests.torture.engine_mutants import engine_mutated
+
+
+class Mutant(NamedTuple):
+    """A defect: how it is put back, by which problems it shows, and which features to leave out to meet it sooner."""
+
+    make: Callable[[], Any]
+    kinds: tuple[str, ...]
+    seed: int
+    """The first seed that is tried; with the features below it shows within a few cases from there."""
+    without: tuple[str, ...] = ()
+
+
+def _children_not_undone() -> Any:
+    """A rollback over a finished child leaves what the child did."""
+    return mock.patch.object(rollback, "descendants", lambda *_: [])
+
+
+def _children_repeated_by_forks() -> Any:
+    """The child of a fork performs again what the child of its source performed."""
+    return mock.patch.object(descendants.FamilyChildren, "find", lambda *_: None)
+
+
+def _second_end_unnoticed() -> Any:
+    """A child that is rolled back and ends again wakes its parent under the key of its first end."""
+
+    def wake_parent(exe: Any, parent: dict[str, Any]) -> Send:
+        name = children.wake_name(parent["call"])
+        return Send(parent["run"], "event", name, f"ended/{exe.run_id}/{exe.incarnation.hex()}")
+
+    return mock.patch.object(ending, "wake_parent", wake_parent)
+
+
+def _detached_started_again() -> Any:
+    """Nothing records that a detached child was started, so each replay starts it again."""
+    write = Carrier._write
+
+    def written(carrier: Carrier, command: Write) -> Any:
+        command.entries = [entry for entry in command.entries if entry["kind"] != "child_started"]
+        if command.is_plain and not command.entries:
+            return Written(carrier.exe.position, 0, "running")
+        return (yield from write(carrier, command))
+
+    return mock.patch.object(Carrier, "_write", written)
+
+
+def _events_lost() -> Any:
+    """A rollback past wait_for does not put the event back into the inbox."""
+    cut_at = rollback.cut_at
+
+    def cut(*arguments: Any, **options: Any) -> Any:
+        found = cut_at(*arguments, **options)
+        found.events.clear()
+        return found
+
+    return mock.patch.object(rollback, "cut_at", cut)
+
+
+@contextlib.contextmanager
+def _rollbacks_pruned() -> Iterator[None]:
+    """Prune removes the entries that say what rollbacks took back, and a place that needs pruned entries is taken."""
+    with (
+        mock.patch.object(needed, "_LASTING", frozenset()),
+        mock.patch.object(whole.Whole, "_check_reachable", lambda *_: None),
+    ):
+        yield
+
+
+def _rollback_not_pinned() -> Any:
+    """Prune removes what an open rollback goes back to."""
+    return mock.patch.object(rollback, "_pin", lambda *_: ())
+
+
+def _rollback_forked() -> Any:
+    """A fork of a run whose rollback is open carries the rollback out, too."""
+    return mock.patch.object(whole.Whole, "_check_open_rollback", lambda *_: None)
+
+
+def _waits_not_copied() -> Any:
+    """A copy has neither the gates nor the timers nor the inbox of its source."""
+    recreated = moving.recreated
+
+    def without(*arguments: Any, **options: Any) -> Any:
+        return msgspec.structs.replace(recreated(*arguments, **options), timers=(), restore=None)
+
+    return mock.patch.object(moving, "recreated", without)
+
+
+@contextlib.contextmanager
+def _children_shared_by_copies() -> Iterator[None]:
+    """A copy takes the children of its source for its own."""
+    read_tree = moving.read_tree
+
+    def alone(*arguments: Any) -> Any:
+        return read_tree(*arguments)._replace(children=[])
+
+    def unchanged(_: Any, tree: Any, new_id: str) -> Any:
+        return [(new_id, tree.rows)]
+
+    with mock.patch.object(moving, "read_tree", alone), mock.patch.object(moving, "rename", unchanged):
+        yield
+
+
+def _timeouts_taken_for_failures() -> Any:
+    """An effect that was performed and then raised TimeoutError counts as not done."""
+    return mock.patch.object(effects, "judge", lambda *_: NOT_DONE)
+
+
+def _missing_await_ignored() -> Any:
+    """A call that is not awaited passes silently."""
+    return mock.patch.object(unawaited.UnawaitedCall, "__del__", lambda call: call._exe.unawaited.pop(id(call), None))
+
+
+def _of_engine(name: str) -> Callable[[], Any]:
+    return lambda: engine_mutated(name)
+
+
+_NO_BRANCH: Final = ("fork", "copy", "move", "cancel", "peer", "parallel")
+
+MUTANTS: Final = {
+    "children_not_undone": Mutant(_children_not_undone, ("twice",), 1, _NO_BRANCH),
+    "children_repeated_by_forks": Mutant(_children_repeated_by_forks, ("twice",), 1, ("copy", "move", "rollback")),
+    "second_end_unnoticed": Mutant(_second_end_unnoticed, ("stuck",), 1, _NO_BRANCH),
+    "detached_started_again": Mutant(_detached_started_again, ("replay", "diverged", "twice"), 1),
+    "events_lost": Mutant(_events_lost, ("event", "stuck"), 1, _NO_BRANCH),
+    "rollbacks_pruned": Mutant(_rollbacks_pruned, ("damaged", "replay", "prune"), 1, (*_NO_BRANCH, "child", "wait")),
+    "rollback_not_pinned": Mutant(_rollback_not_pinned, ("damaged", "replay"), 1, (*_NO_BRANCH, "child", "wait")),
+    "rollback_forked": Mutant(_rollback_forked, ("undone", "damaged", "stuck", "ledger"), 1, ("copy", "move", "child")),
+    "waits_not_copied": Mutant(_waits_not_copied, ("stuck",), 1, ("fork", "rollback")),
+    "children_shared_by_copies": Mutant(_children_shared_by_copies, ("independence", "replay", "failed"), 1, ("fork",)),
+    "timeouts_taken_for_failures": Mutant(_timeouts_taken_for_failures, ("repeated", "result", "ledger"), 1),
+    "missing_await_ignored": Mutant(_missing_await_ignored, ("result",), 1),
+    "effect_without_intent": Mutant(_of_engine("effect_without_intent"), ("unannounced",), 1),
+    "doubt_ignored": Mutant(_of_engine("doubt_ignored"), ("repeated",), 1),
+    "undo_not_recorded": Mutant(_of_engine("undo_not_recorded"), ("undone", "ledger", "hang"), 1, _NO_BRANCH),
+    "wakes_slept_through": Mutant(_of_engine("wakes_slept_through"), ("stuck",), 1, ("fork", "copy", "move")),
+    "parents_not_woken": Mutant(_of_engine("parents_not_woken"), ("stuck",), 1, _NO_BRANCH),
+}
+
+
+@contextlib.contextmanager
+def mutated(name: str | None) -> Iterator[None]:
+    """Put a defect back for a while; None changes nothing."""
+    if name is None:
+        yield
+        return
+    with MUTANTS[name].make():
+        yield
