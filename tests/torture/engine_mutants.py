@@ -11,12 +11,11 @@ from unittest import mock
 from holdfast.engine import effects, goingback, parallel, steps
 from holdfast.engine.commands import Plan, Write, Written
 from holdfast.engine.execution import Execution
-from holdfast.engine.outcome import AGAIN
+from holdfast.engine.outcome import AGAIN, EffectCall
 from holdfast.engine.scope import Scope
 from holdfast.model import commit as why
 from holdfast.runtime import moving, reaper, starting
 from holdfast.runtime.carrier import Carrier
-from holdfast.runtime.codec import CODEC
 from holdfast.store.decide import inbox
 from tests.torture.mutants import mutated
 
@@ -58,12 +57,13 @@ def _doubt_ignored() -> Any:
 
 def _other_key_after_a_crash() -> Any:
     """The idempotency key is another one in every process."""
-    token = type(CODEC).effect_token
+    made = EffectCall.__init__
 
-    def other(codec: Any, incarnation: bytes, key: str, epoch: int) -> str:
-        return f"{token(codec, incarnation, key, epoch)}{os.getpid()}"
+    def other(this: EffectCall, *args: Any) -> None:
+        made(this, *args)
+        this.token = f"{this.token.partition('-')[0]}-{os.getpid()}"
 
-    return mock.patch.object(type(CODEC), "effect_token", other)
+    return mock.patch.object(EffectCall, "__init__", other)
 
 
 # --- replay and rollback ---------------------------------------------------------------------------------------------
