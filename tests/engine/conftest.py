@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import App
 from tests.engine.stage import Stage
 from tests.folders import quick_folder
 from tests.postgres import places
@@ -66,3 +67,11 @@ def alone(request: pytest.FixtureRequest, folder: Path) -> Iterator[Stage]:
     stage = Stage(f"sqlite:{folder / f'alone-{number}.db'}", request.param, f"run-{number}")
     yield stage
     stage.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "dir", "postgresql"])
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    """An app on each kind of store."""
+    url = {"memory": "memory:", "sqlite": f"sqlite:{tmp_path}/runs.db", "dir": f"dir:{tmp_path}/runs"}
+    with App(url.get(request.param) or places.new_url()) as found:
+        yield found

@@ -12,7 +12,6 @@ from holdfast.engine.outcome import AGAIN, DidNotHappen, EffectCall, Happened, r
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.steps import Spec
 from holdfast.engine.tokens import takes_token, with_token
-from holdfast.errors import InvalidInput
 
 
 def is_repeatable(this: EffectCall) -> bool:
@@ -59,7 +58,7 @@ def _check(this: EffectCall) -> Plan[tuple[Any, str]]:
         return None, f", and its check raised {summary_of(error)}"
     if isinstance(found, Happened) or found is DidNotHappen:
         return found, ""
-    raise InvalidInput(f"check of effect {this.call!r} must return Happened(…) or DidNotHappen, not {found!r}")
+    return None, f", and its check returned {repr(found)[:200]} instead of Happened(…) or DidNotHappen"
 
 
 OUTCOME_FORM = {

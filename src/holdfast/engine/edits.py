@@ -5,7 +5,9 @@ replayed up to that place and must see the edited state from there on. That is:
 
 * when a call returns that was under way there (a gate the run waited at),
 * when a loop goes on behind its last finished turn, and nothing of the next turn is recorded,
-* else when the code comes to the first call behind that place, so that no replayed code overwrites the edit.
+* else when the last call recorded before that place has returned, or at the beginning if there is none, so that the
+  arguments of the next call are made of it; and once more when the code comes to that next call, since the code in
+  between lies before the edit and must not overwrite it.
 
 A checkpoint at the end of a later turn includes the edit, so it names the edit no more.
 """
@@ -52,15 +54,16 @@ class Edits:
         self._seen = 0
         self._apply = apply
         self._on_return = False
-        if self._is_due():
-            self._apply_next()
+        self._is_early = False
+        """The next edit was applied and will be once more, when the code comes to the next call."""
+        self.returned()
 
     def _is_due(self) -> bool:
         """Whether the code has come to all calls that were recorded before the next edit."""
         return bool(self._left) and self._seen >= sum(first <= self._left[0].at for first in self._firsts)
 
     def _apply_next(self) -> None:
-        self._on_return = False
+        self._on_return = self._is_early = False
         self._apply(self._left.pop(0))
 
     def enter(self, entries: list[EntryData], final: Callable[[EntryData], bool]) -> None:
@@ -77,9 +80,14 @@ class Edits:
             self._on_return |= bool(before) and not final(before[-1]) and self._is_due()
 
     def returned(self) -> None:
-        """A call is over, or waits."""
-        if self._on_return and self._is_due():
+        """A call is over, or waits; or the code begins."""
+        if not self._is_due():
+            return
+        if self._on_return:
             self._apply_next()
+        elif not self._is_early:
+            self._is_early = True
+            self._apply(self._left[0])
 
     def turn(self) -> None:
         """A loop goes on behind its last finished turn."""

@@ -22,7 +22,7 @@ def finish(exe: Execution, result: Any, error: BaseException | None, *, passing:
         return
     if isinstance(exe.stopped, (LeaseLost, Halted)):
         return  # it is not ours any more, or nobody can write to it now
-    missing = None if passing else exe.find_missing_await(error)
+    missing = None if passing else exe.find_missing_await(error) or exe.record.misused
     if missing is not None:  # what was done after it would be done in another order by code that awaits it
         error = missing
         exe.root.pending.clear()

@@ -35,6 +35,12 @@ class Codec(Protocol):
         ...
 
 
+def _is_suspension(error: BaseException) -> bool:
+    return isinstance(error, Suspended) or (
+        isinstance(error, BaseExceptionGroup) and any(_is_suspension(part) for part in error.exceptions)
+    )
+
+
 class Execution:
     """One execution of a run."""
 
@@ -231,6 +237,17 @@ class Execution:
         else:
             scope.parked = error
         return error
+
+    def check_unwinding(self, error: BaseException | None) -> None:
+        """Stop a call that code makes while it handles `error`, if that says that the run waits.
+
+        A `finally` block or a context manager runs then, but the run has not left it: it will go on inside.
+        """
+        suspended = error
+        while isinstance(suspended, BaseExceptionGroup):
+            suspended = next((part for part in suspended.exceptions if _is_suspension(part)), None)
+        if isinstance(suspended, Suspended):
+            raise suspended
 
     def wait(self, scope: Scope, entries: list[EntryData], read: int | None = None, **more: Any) -> Plan[Any]:
         """Record that a call waits, and stop. `read`: how far it had read the inbox when it looked.

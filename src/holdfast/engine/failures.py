@@ -11,6 +11,8 @@ from holdfast.errors.runs import traceback_text
 MESSAGE_MAX: Final = 4_000
 TRACE_MAX: Final = 16_000
 CAUSES_MAX: Final = 8
+MEMBERS_MAX: Final = 8
+"""So many exceptions of a group are recorded."""
 
 _OURS: Final = __file__.rpartition("engine")[0]
 _LIBRARIES: Final = (traceback.__file__.rpartition("traceback")[0], "site-packages", "dist-packages", "<frozen")
@@ -30,6 +32,8 @@ def failure_of(error: BaseException, causes: int = CAUSES_MAX) -> dict[str, Any]
     }
     if where:
         failure["where"] = _text(where, MESSAGE_MAX)
+    if isinstance(error, BaseExceptionGroup) and causes > 0:
+        failure["members"] = [failure_of(member, causes - 1) for member in error.exceptions[:MEMBERS_MAX]]
     if isinstance(error, StepFailed):
         failure["child" if isinstance(error, ChildFailed) else "call"] = error.call
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -101,6 +101,8 @@ class StopChild(Command):
 
     run_id: str
     by: str
+    bar: bool = False
+    """It may not be there yet: then it is made as one that was cancelled, so that a late process cannot start it."""
 
 
 class MarkChild(Command):
@@ -249,6 +251,7 @@ def begin_entry(
         "edits": [msgspec.to_builtins(edit) for edit in edits],
         "gates": cut.gates, "timers": cut.timers, "next_node": next_node, "events": cut.events,
         "children": [child.run_id for child in cut.children if not child.detached],
+        "ended": [child.run_id for child in cut.children if child.ended],
         "started_at": [child.position for child in cut.children if not child.detached],
     }  # fmt: skip
 
@@ -258,7 +261,7 @@ def carry_out(exe: Execution, undos: Mapping[str, Callable[..., Any]], *, force:
     begun, past = exe.record.rollback[0], exe.record.rollback[1:]
     for child in begun["children"]:
         try:
-            yield StopChild(child, begun["by"])
+            yield StopChild(child, begun["by"], child not in begun.get("ended", []))
         except RunClaimed:
             yield from _stop_here(exe, [])
             raise

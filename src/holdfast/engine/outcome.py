@@ -15,7 +15,7 @@ from holdfast.engine.retry import Retry
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import Spec, again_later
 from holdfast.engine.verdicts import Classifier
-from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput
+from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, ResultLost, StepFailed
 from holdfast.ids import check_id
 
 
@@ -104,7 +104,8 @@ class EffectCall:
 def give_outcome(this: EffectCall, entry: EntryData, cause: BaseException | None = None) -> Any:
     """The outcome, as every replay will tell it."""
     if "error" in entry:
-        kind = EffectInDoubt if entry.get("doubt") else EffectFailed
+        kind: type[StepFailed] = EffectFailed
+        kind = EffectInDoubt if entry.get("doubt") else ResultLost if entry.get("done") else kind
         failed = kind(this.scope.named(this.call), entry["error"], entry.get("attempts", 1))
         raise (failed if cause is not None else with_recorded_trace(failed)) from cause
     return typed_result(this.spec.fn, entry["result"], this.call)
@@ -121,7 +122,7 @@ def describe_call(this: EffectCall) -> dict[str, Any]:
 
 def known_result(result: Any, call: Any) -> dict[str, Any]:
     """What the ledger tells of an effect that was done: its result, or why that could not be kept."""
-    return {"error": call["lost"]} if "lost" in (call or {}) else {"result": result}
+    return {"error": call["lost"], "done": True} if "lost" in (call or {}) else {"result": result}
 
 
 def try_later(this: EffectCall, retry: Retry, error: BaseException) -> Plan[None]:
@@ -153,6 +154,7 @@ def record_outcome(
     facts |= {"attempts": this.attempt} if this.attempt > 1 else {}
     facts |= {"how": how} if how else {}
     facts |= {"by": by} if by else {}
+    facts |= {"done": True} if done else {}
     if hint:
         facts["error"]["hint"] = hint
     if doubt:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.engine.commands import EntryData
 from holdfast.engine.edits import Edits
-from holdfast.errors import RunError
+from holdfast.errors import InvalidInput, RunError
 
 Positioned = tuple[int, EntryData]
 
@@ -75,6 +75,8 @@ class Record:
         """Why the code cannot go on with this journal."""
         self.rollback: list[EntryData] = []
         """The entries of a rollback that has begun and not ended."""
+        self.misused: InvalidInput | None = None
+        """Two calls without a key were made at once: the run fails, even if a task that no code looks at raised it."""
         self.edits: Edits | None = None
         """Changes of the state from outside that are still to be applied."""
 

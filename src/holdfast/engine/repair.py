@@ -18,7 +18,7 @@ from holdfast.model.status import FAILED
 Calls = dict[str, list[Positioned]]
 """The entries of each call, by its full name."""
 
-_FAILURES: Final = ("StepFailed", "EffectFailed", "EffectInDoubt", "ChildFailed")
+_FAILURES: Final = ("StepFailed", "EffectFailed", "EffectInDoubt", "ResultLost", "ChildFailed")
 
 
 def repair_cut(live: list[Positioned], is_lost: Callable[[str], bool]) -> Cut | None:
@@ -69,11 +69,12 @@ def failed_calls(calls: Calls, failure: dict[str, Any]) -> list[str]:
     """The calls whose failure failed the run; none if the workflow's own code did."""
     found: list[str] = []
     types: list[str] = []
-    cause: dict[str, Any] | None = failure
-    while isinstance(cause, dict) and not found:
-        types.append(cause.get("type", ""))
-        found = [name for name, entries in calls.items() if _is_meant(name, entries, cause)]
-        cause = cause.get("cause")
+    causes = [failure]
+    while causes and not found:
+        types += [cause.get("type", "") for cause in causes]
+        found = [name for name, entries in calls.items() if any(_is_meant(name, entries, cause) for cause in causes)]
+        inner = [part for cause in causes for part in (cause.get("cause"), *cause.get("members", []))]
+        causes = [part for part in inner if isinstance(part, dict)]
     if not found and calls:
         name = max(calls, key=lambda name: calls[name][-1][0])
         entry = calls[name][-1][1]
@@ -122,9 +123,11 @@ def _beside(calls: Calls, name: str) -> list[str]:
 
 def _went_on(calls: Calls, name: str) -> bool:
     """Whether the line of work that made this call made another one after it."""
-    at, path = calls[name][0][0], calls[name][0][1].get("in", "")
+    at, path, ended = calls[name][0][0], calls[name][0][1].get("in", ""), calls[name][-1][0]
     for other, entries in calls.items():
         first, entry = entries[0]
+        if first > ended and any(tells_of_effect(each) for _, each in entries):
+            return True  # whatever its key: it was performed because this one had failed
         scope = entry.get("in", "")
         around = scope in ("", path) or path.startswith((f"{scope}/", "…"))
         if first > at and around and "keyed" not in entry and not path.startswith(f"{other}["):

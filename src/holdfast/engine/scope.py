@@ -125,10 +125,12 @@ class Scope:
             if self.parked is not None:
                 raise self.parked
             if self.busy:
-                raise InvalidInput(
+                error = InvalidInput(
                     f"{name!r} was called while {self.busy!r} is still in flight in the same scope of run "
                     f"{self.run_id!r}; use run.gather or run.map, or give such calls a key="
                 )
+                self.whole.misused = self.whole.misused or error
+                raise error
             call = self.busy = self.counted(name)
         else:
             call = check_key("key", key)

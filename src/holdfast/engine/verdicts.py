@@ -37,6 +37,8 @@ _CLASSES: Final[dict[tuple[str, str], str]] = (
     | _table("asyncio", doubtful="CancelledError IncompleteReadError")
     | _table("concurrent", doubtful="CancelledError BrokenExecutor")
     | _table("subprocess", doubtful="TimeoutExpired")
+    | _table("json", doubtful="JSONDecodeError")
+    | _table("simplejson", doubtful="JSONDecodeError")
     | _table("http", doubtful="HTTPException", not_done="InvalidURL")
     | _table("urllib", wraps="URLError", status="HTTPError")
     | _table("smtplib", doubtful="SMTPServerDisconnected", not_done="SMTPConnectError SMTPHeloError "
@@ -50,10 +52,10 @@ _CLASSES: Final[dict[tuple[str, str], str]] = (
              "NewConnectionError EmptyPoolError LocationValueError")
     | _table("requests", doubtful="RequestException", wraps="ConnectionError", status="HTTPError",
              not_done="ConnectTimeout MissingSchema InvalidSchema InvalidURL InvalidHeader")
-    | _table("aiohttp", doubtful="ClientError ServerTimeoutError", status="ClientResponseError",
+    | _table("aiohttp", doubtful="ClientError ServerTimeoutError HttpProcessingError", status="ClientResponseError",
              not_done="ClientConnectorError ClientHttpProxyError ConnectionTimeoutError InvalidURL")
-    | _table("botocore", doubtful="ConnectionError HTTPClientError", status="ClientError", not_done="NoRegionError "
-             "ConnectTimeoutError EndpointConnectionError ProxyConnectionError NoCredentialsError ParamValidationError")
+    | _table("botocore", doubtful="ConnectionError HTTPClientError ResponseParserError", status="ClientError",
+             not_done="NoRegionError ConnectTimeoutError EndpointConnectionError ProxyConnectionError NoCredentialsError ParamValidationError")
     | _table("openai", doubtful="APIError", wraps="APIConnectionError", status="APIStatusError")
     | _table("anthropic", doubtful="APIError", wraps="APIConnectionError", status="APIStatusError")
     | _table("stripe", doubtful="StripeError APIConnectionError IdempotencyError", status="APIError CardError "
@@ -82,7 +84,6 @@ _REFUSED_BY_GRPC: Final = frozenset(
         "FAILED_PRECONDITION",
         "OUT_OF_RANGE",
         "UNIMPLEMENTED",
-        "RESOURCE_EXHAUSTED",
     }
 )
 _NETWORK: Final = frozenset(
@@ -132,14 +133,16 @@ def judge(error: BaseException, classifiers: Iterable[Classifier | None]) -> Ver
 
 def _judge(error: BaseException, classifiers: tuple[Classifier, ...], seen: set[int]) -> Verdict | None:
     chain = list(_chain(error, seen))
-    for classify in classifiers:
-        for link in chain:
-            verdict = _asked(classify, link)
-            if verdict is not None:
-                return verdict
-    verdict, decided_by = None, len(chain)
+    verdict: Any = None
+    decided_by = len(chain)
     for number, link in reversed(list(enumerate(chain))):
-        own = _of_members(link, classifiers, seen) if isinstance(link, BaseExceptionGroup) else _of_class(link)
+        own: Any = next((found for one in classifiers if (found := _asked(one, link)) is not None), None)
+        if own is None and isinstance(link, BaseExceptionGroup):
+            own = _of_members(link, classifiers, seen)
+        elif own is None:
+            own = _of_class(link)
+            if own == NOT_DONE and verdict == DOUBTFUL and _is_answer(link):
+                own = DOUBTFUL  # a status that the client made up while it could not read the answer
         if own is not None:
             verdict, decided_by = (verdict or DOUBTFUL, decided_by) if own == _WRAPS else (own, number)
     for number, link in enumerate(chain):
@@ -214,8 +217,16 @@ def _by_status(error: BaseException) -> Verdict:
     return NOT_DONE if refused else DOUBTFUL
 
 
+def _is_answer(error: BaseException) -> bool:
+    """Whether the class of an exception stands for an answer of the other side."""
+    found = (_CLASSES.get((_package(kind), kind.__name__)) for kind in type(error).__mro__)
+    return next((each for each in found if each is not None), None) == _STATUS
+
+
 def _status(error: Any) -> Any:
     response: Any = getattr(error, "response", None)
+    if getattr(response, "history", None) or getattr(error, "history", None):
+        return None  # the client followed a redirect: an earlier request was answered otherwise
     if (
         isinstance(response, dict) and "ResponseMetadata" in response
     ):  # botocore, which also says whether it tried before

@@ -32,7 +32,8 @@
     ├── RunError              something a workflow did, or what became of it
     │   ├── StepFailed        a step raised, and its retries are used up
     │   │   ├── EffectFailed  an effect raised, and counts as not having happened
-    │   │   │   └── EffectInDoubt  nobody knows whether it happened
+    │   │   ├── EffectInDoubt an effect was begun, and whether it happened is unknown
+    │   │   ├── ResultLost    an effect was performed, but its result cannot be stored
     │   │   └── ChildFailed   a child run failed or was cancelled
     │   ├── InDoubt           raised by an effect's own function: it cannot tell whether it happened
     │   ├── MissingAwait      a call of an async workflow's run was not awaited; `call` and `place` say which
@@ -87,6 +88,7 @@ from holdfast.errors.runs import (
     KeyReused,
     MissingAwait,
     NotFinished,
+    ResultLost,
     RollbackFailed,
     RollbackRefused,
     RunCancelled,
@@ -169,6 +171,7 @@ __all__ = [
     "NotFound",
     "ParentRemoved",
     "PositionConflict",
+    "ResultLost",
     "RollbackFailed",
     "RollbackRefused",
     "RunCancelled",

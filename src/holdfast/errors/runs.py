@@ -161,8 +161,23 @@ class EffectFailed(StepFailed):
     what = "effect"
 
 
-class EffectInDoubt(EffectFailed):
-    """An effect was begun and nobody knows whether it happened."""
+class EffectInDoubt(StepFailed):
+    """An effect was begun, and whether it happened is unknown. It is not an EffectFailed, which did not happen."""
+
+    what = "effect"
+
+
+class ResultLost(StepFailed):
+    """An effect was performed, but its result cannot be stored. It is not an EffectFailed: do not do it in another way.
+
+    Let the function return built-in types, a dataclass, a msgspec Struct or a Pydantic model.
+    """
+
+    what = "effect"
+
+    def __init__(self, call: str, failure: dict[str, Any], attempts: int = 1) -> None:
+        super().__init__(call, failure, attempts)
+        self.args = (f"effect {call!r} was performed, but its result cannot be stored: {_described(failure)}",)
 
 
 class InDoubt(RunError):

@@ -62,7 +62,7 @@ class AsyncRun(RunBase):
     ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Call a function and record its result; see `Run.step`. A function that is not async runs on a thread."""
         return UnawaitedCall(
-            self._exe, "step", fn,
+            self, "step", fn,
             lambda: self._do(calls.step(self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout)),
             (*args, *kwargs.values()),
         )  # fmt: skip
@@ -86,7 +86,7 @@ class AsyncRun(RunBase):
             )  # fmt: skip
             return self._do(plan)
 
-        return UnawaitedCall(self._exe, "effect", fn, begin, (*args, *kwargs.values()))
+        return UnawaitedCall(self, "effect", fn, begin, (*args, *kwargs.values()))
 
     @overload
     def ask(
@@ -109,7 +109,7 @@ class AsyncRun(RunBase):
     ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Stop for an answer from a person; see `Run.ask`."""
         return UnawaitedCall(
-            self._exe, "ask", prompt,
+            self, "ask", prompt,
             lambda: self._do(calls.ask(self._exe, self._scope, prompt, fields, show, who, expires, expired, key)),
             (show,),
         )  # fmt: skip
@@ -150,7 +150,7 @@ class AsyncRun(RunBase):
             )  # fmt: skip
             return self._do(plan)
 
-        return UnawaitedCall(self._exe, "map", fn, begin, items if isinstance(items, list | tuple) else (items,))
+        return UnawaitedCall(self, "map", fn, begin, items if isinstance(items, list | tuple) else (items,))
 
     @overload
     def gather(
@@ -168,20 +168,20 @@ class AsyncRun(RunBase):
     ) -> Coroutine[Any, Any, list[Any]]:  # fmt: skip
         """Do several lines of work side by side; see `Run.gather`."""
         return UnawaitedCall(
-            self._exe, "gather", None,
+            self, "gather", None,
             lambda: self._do(calls.gather(self._exe, self._scope, branches, limit, key, return_exceptions)),
         )  # fmt: skip
 
     def sleep(self, seconds: float | dt.timedelta, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Go on after so many seconds; see `Run.sleep`."""
         return UnawaitedCall(
-            self._exe, "sleep", None, lambda: self._do(calls.sleep(self._exe, self._scope, seconds, key)), (seconds,)
+            self, "sleep", None, lambda: self._do(calls.sleep(self._exe, self._scope, seconds, key)), (seconds,)
         )
 
     def sleep_until(self, when: dt.datetime, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Go on at a moment; see `Run.sleep_until`."""
         return UnawaitedCall(
-            self._exe, "sleep_until", None,
+            self, "sleep_until", None,
             lambda: self._do(calls.sleep_until(self._exe, self._scope, when, key)), (when,),
         )  # fmt: skip
 
@@ -190,14 +190,14 @@ class AsyncRun(RunBase):
     ) -> Coroutine[Any, Any, Any]:
         """Wait for an event; see `Run.wait_for`."""
         return UnawaitedCall(
-            self._exe, "wait_for", event,
+            self, "wait_for", event,
             lambda: self._do(calls.wait_for(self._exe, self._scope, event, timeout, default, key)), (default,),
         )  # fmt: skip
 
     def send(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Send an event to another run; see `Run.send`."""
         return UnawaitedCall(
-            self._exe, "send", run_id,
+            self, "send", run_id,
             lambda: self._do(calls.send(self._exe, self._scope, run_id, event, value, key)), (value,),
         )  # fmt: skip
 
@@ -220,7 +220,7 @@ class AsyncRun(RunBase):
     ) -> Coroutine[Any, Any, Any]:
         """Start a child run and return its result; see `Run.child`."""
         return UnawaitedCall(
-            self._exe, "child", workflow,
+            self, "child", workflow,
             lambda: self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached)),
             (*args, *kwargs.values()),
         )  # fmt: skip
@@ -234,7 +234,7 @@ class AsyncRun(RunBase):
     ) -> Coroutine[Any, Any, None]:
         """Save `run.state`; see `Run.checkpoint`."""
         return UnawaitedCall(
-            self._exe, "checkpoint", None, lambda: self._do(calls.checkpoint(self._exe, self._scope, metadata, key))
+            self, "checkpoint", None, lambda: self._do(calls.checkpoint(self._exe, self._scope, metadata, key))
         )
 
     def transaction(
@@ -248,25 +248,25 @@ class AsyncRun(RunBase):
                 transactions.plan(self._exe, self._scope, connection, fn, args, kwargs, name, key, awaiting=True)
             )
 
-        return UnawaitedCall(self._exe, "transaction", fn, begin, (*args, *kwargs.values()))
+        return UnawaitedCall(self, "transaction", fn, begin, (*args, *kwargs.values()))
 
     def version(self, name: str, number: int) -> Coroutine[Any, Any, int]:
         """Which version of a piece of code this run takes; see `Run.version`."""
         return UnawaitedCall(
-            self._exe, "version", name, lambda: self._do(calls.version(self._exe, self._scope, name, number))
+            self, "version", name, lambda: self._do(calls.version(self._exe, self._scope, name, number))
         )
 
     def now(self) -> Coroutine[Any, Any, dt.datetime]:
         """The time; see `Run.now`."""
-        return UnawaitedCall(self._exe, "now", None, lambda: self._do(calls.now(self._exe, self._scope)))
+        return UnawaitedCall(self, "now", None, lambda: self._do(calls.now(self._exe, self._scope)))
 
     def random(self) -> Coroutine[Any, Any, random.Random]:
         """A source of chance; see `Run.random`."""
-        return UnawaitedCall(self._exe, "random", None, lambda: self._do(calls.random(self._exe, self._scope)))
+        return UnawaitedCall(self, "random", None, lambda: self._do(calls.random(self._exe, self._scope)))
 
     def uuid(self) -> Coroutine[Any, Any, uuid.UUID]:
         """A new UUID; see `Run.uuid`."""
-        return UnawaitedCall(self._exe, "uuid", None, lambda: self._do(calls.uuid(self._exe, self._scope)))
+        return UnawaitedCall(self, "uuid", None, lambda: self._do(calls.uuid(self._exe, self._scope)))
 
     def log(self, message: str, *, level: str = "info", **data: Any) -> Coroutine[Any, Any, None]:
         """Note a line in the journal, once; see `Run.log`."""
@@ -274,7 +274,7 @@ class AsyncRun(RunBase):
         async def begin() -> None:
             await self._do(calls.log(self._exe, self._scope, message, level, data))
 
-        return UnawaitedCall(self._exe, "log", message, begin, (message, *data.values()))
+        return UnawaitedCall(self, "log", message, begin, (message, *data.values()))
 
 
 class _AsyncTurns(AsyncIterator[int]):

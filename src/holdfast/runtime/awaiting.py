@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.commands import Branch, Call, Raised, TimedOut, Together, Wait
-from holdfast.errors import Interrupt
+from holdfast.errors import Interrupt, Suspended
 from holdfast.forking import watch
 from holdfast.model.commit import Commit
 from holdfast.runtime.async_run import AsyncRun
@@ -98,12 +98,12 @@ class AwaitingDriver:
                     result = None  # as in Carrier.carry
         except StopIteration as done:
             if cancelled is not None:
-                raise cancelled from None
+                raise _given_up(carrier, cancelled) from None
             value: R = done.value
             return value
         except (Exception, Interrupt) as error:
             if cancelled is not None:
-                raise cancelled from error
+                raise _given_up(carrier, cancelled) from error
             raise
 
     async def move(self, command: Move) -> Moved:
@@ -124,6 +124,8 @@ class AwaitingDriver:
         except BaseException as error:
             if is_passing(error):
                 raise Passing from error
+            if isinstance(error, Suspended) and _is_cancelled():
+                raise Passing from asyncio.CancelledError()
             raise
 
     async def _settle(self, command: Settle, _: Carrier | None) -> None:
@@ -245,6 +247,18 @@ async def finish(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
             if not work.done():
                 raise
     return cancelled
+
+
+def _given_up(carrier: Carrier | None, cancelled: asyncio.CancelledError) -> BaseException:
+    """What a cancelled task gets for a call whose outcome was recorded all the same.
+
+    A replay has no cancellation and would return the outcome, so the code must not go on as if there were none: the
+    run is suspended and goes on from the record.
+    """
+    if carrier is None:
+        return cancelled
+    carrier.exe.stop()
+    return carrier.exe.suspended(carrier.exe.root)
 
 
 def _is_cancelled() -> bool:

@@ -100,7 +100,7 @@ class Carrier:
         }
         self._acts: dict[type, Callable[[Any], Carried[Any]]] = {
             c.RunChild: lambda command: run_child(self, command),
-            StopChild: lambda command: stop_child(self.app, self.row, command.run_id, command.by),
+            StopChild: lambda command: stop_child(self.app, self.row, command.run_id, command.by, bar=command.bar),
             MarkChild: lambda command: mark_undone(self.app, command),
         }
 

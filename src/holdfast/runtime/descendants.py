@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.engine.commands import EntryData
 from holdfast.engine.goingback import LedgerLine, MarkChild, TakenChild
 from holdfast.engine.record import full_name
 from holdfast.errors import RunClaimed
 from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Committed, Guard, NewEffect, NewEntry
+from holdfast.model.commit import Commit, Committed, Guard, NewEffect, NewEntry, NewRun
 from holdfast.model.rows import RunRow
 from holdfast.model.status import CANCELLED, TERMINAL
 from holdfast.runtime.reads import entry_data, first_entry
@@ -99,11 +100,18 @@ def check_free(app: AppCore, found: Iterable[Descendant]) -> Acts[None]:
             raise RunClaimed(run.run_id, run.owner, left_us / 1e6)
 
 
-def stop_child(app: AppCore, parent: RunRow, run_id: str, by: str) -> Acts[None]:
-    """End a child as cancelled, then those inside it. Afterwards none of them can act any more."""
+def stop_child(app: AppCore, parent: RunRow, run_id: str, by: str, *, bar: bool) -> Acts[None]:
+    """End a child as cancelled, then those inside it. Afterwards none of them can act any more.
+
+    `bar`: one that is recorded but not there is made, as cancelled. A process that was frozen just before it created
+    the child finds it when it goes on, and does not execute it.
+    """
     gone: int | None = None
     while True:
         row: RunRow | None = yield lambda: app.core.port.run(run_id)
+        if row is None and bar:
+            yield _bar_commit(app, run_id, parent, by)
+            continue
         if row is None or not (yield lambda row=row: _is_child(app.core, check_run(row), parent)):
             return
         if row.status in TERMINAL:
@@ -118,7 +126,17 @@ def stop_child(app: AppCore, parent: RunRow, run_id: str, by: str) -> Acts[None]
     whole: Whole = yield lambda: whole_of(app.core, run_id)
     for child in children_of(whole):
         if not child.detached:
-            yield from stop_child(app, whole.run, child.run_id, by)
+            yield from stop_child(app, whole.run, child.run_id, by, bar=not child.ended)
+
+
+def _bar_commit(app: AppCore, run_id: str, parent: RunRow, by: str) -> Commit:
+    started: EntryData = {
+        "kind": "started", "workflow": "", "version": 1, "args": [], "kwargs": {},
+        "parent": {"run": parent.run_id, "call": "", "detached": False},
+    }  # fmt: skip
+    ended: EntryData = {"kind": CANCELLED, "by": by, "rolled_back": parent.run_id}
+    entries = [NewEntry(entry["kind"], value_body(app.core, entry, "a journal entry")) for entry in (started, ended)]
+    return Commit(run_id, app.token(8), create=NewRun(required=True), status=CANCELLED, entries=tuple(entries))
 
 
 def _end_commit(app: AppCore, row: RunRow, parent: RunRow, by: str, gone: int | None) -> Commit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -104,11 +105,14 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     except GeneratorExit:
         raise
     except BaseException as broken:
-        # Damaged, or not a workflow's: nobody can move it on, so nobody should try. Otherwise somebody may.
-        hopeless = isinstance(broken, HoldfastError) and not isinstance(broken, (StorageError, UnknownWorkflow))
+        # Damaged, not a workflow's, or its input cannot be made here: it would be taken again at once, for ever.
+        hopeless = isinstance(broken, Exception) and not isinstance(broken, (StorageError, UnknownWorkflow))
         with contextlib.suppress(StorageError):
             yield from _put_back(carrier, PAUSED if hopeless else READY)
         app.nonces.discard(row.nonce)
+        if hopeless and not isinstance(broken, HoldfastError):
+            text = f"run {row.run_id!r} cannot be executed here and is paused: {type(broken).__name__}: {broken}"
+            raise RunError(text) from broken
         raise
     app.heart.hold(carrier)
     app.executions.add(exe)
@@ -160,9 +164,9 @@ def set_edits(exe: Execution, edits: list[Replacement]) -> None:
 
     def apply(edit: Replacement) -> None:
         if edit.state is not None:
-            restore(exe, edit.state, exe.version if edit.version is None else edit.version)
+            restore(exe, copy.deepcopy(edit.state), exe.version if edit.version is None else edit.version)
         try:
-            changed(exe.state, edit.changes)
+            changed(exe.state, copy.deepcopy(edit.changes))
         except InvalidInput as error:
             text = f"run {exe.run_id!r} cannot go on with the values set in its state: {error}; fork it again"
             raise refused(exe, RunError(text)) from error

@@ -30,7 +30,7 @@ from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem
 from holdfast.model.gates import GateInfo
 from holdfast.model.names import find_gates, gate_labels
 from holdfast.model.rows import GateRow, RunRow
-from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
+from holdfast.model.status import CANCELLED, PAUSED, READY, TERMINAL, WAITING
 from holdfast.runtime.codec import CODEC
 from holdfast.runtime.reads import past_of
 from holdfast.runtime.reaper import timer_item
@@ -187,6 +187,8 @@ def send(
 def request(app: AppCore, run_id: str, kind: Any, by: str | None, *, here: bool) -> Acts[tuple[RunRow, Claimed | None]]:
     """Ask a run to pause or to cancel."""
     row = yield from known_run(app, run_id)
+    if kind == "cancel" and row.status == CANCELLED:
+        return row, None  # two who cancel it want the same
     if row.status in TERMINAL:
         raise RunEnded(run_id, row.status)
     if kind == "pause" and row.status == PAUSED:

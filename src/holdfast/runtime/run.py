@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
@@ -33,6 +34,15 @@ class RunBase:
         self._carrier = carrier
         self._exe = carrier.exe
         self._scope = scope
+
+    def _check_waiting(self, *, acts: bool) -> None:
+        """Stop a call that is made because the run waits: in a `finally` block, or by code that swallowed Suspended.
+
+        `acts`: it touches other runs or the world. Others may be made beside a call with a key that waits.
+        """
+        self._exe.check_unwinding(sys.exc_info()[1])
+        if acts and self._scope.parked is not None:
+            raise self._scope.parked
 
     @property
     def run_id(self) -> str:
@@ -69,6 +79,7 @@ class Run(RunBase):
         self._driver = driver
 
     def _do(self, plan: Plan[R]) -> R:
+        self._check_waiting(acts=True)
         return self._driver.run(self._carrier.carry(plan), self._carrier)
 
     @overload

@@ -6,17 +6,20 @@ as if it were. So every use of it as a value raises MissingAwait, and an executi
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Final, NoReturn, TypeVar
 
-from holdfast.engine.execution import Execution
 from holdfast.errors import MissingAwait
+from holdfast.runtime.run import RunBase
 
 R = TypeVar("R")
 
+_ACTS: Final = frozenset({"effect", "child", "send", "transaction"})
 _TEXT_MAX: Final = 60
+_DEPTH_MAX: Final = 8
 
 
 class UnawaitedCall(Coroutine[Any, Any, R]):
@@ -25,19 +28,20 @@ class UnawaitedCall(Coroutine[Any, Any, R]):
     __slots__ = ("__weakref__", "_begin_call", "_coroutine", "_error", "_exe")
 
     def __init__(
-        self, exe: Execution, name: str, about: Any, begin: Callable[[], Coroutine[Any, Any, R]],
+        self, run: RunBase, name: str, about: Any, begin: Callable[[], Coroutine[Any, Any, R]],
         values: Iterable[Any] = (),
     ) -> None:  # fmt: skip
         """`about` is what the call is named by in errors; `values` are what it was given."""
         frame = sys._getframe(2)  # the caller of the run's method
         self._error = functools.partial(_missing, name, about, frame.f_code.co_filename, frame.f_lineno)
-        self._exe = exe
+        self._exe = exe = run._exe
         self._begin_call = begin
         self._coroutine: Coroutine[Any, Any, R] | None = None
+        run._check_waiting(acts=name in _ACTS)
+        given = _found(list(values), 0) if exe.unawaited else None
         exe.unawaited[id(self)] = self._error
-        for value in values:
-            if type(value) is UnawaitedCall:
-                raise value._error(f"it was passed to run.{name}")
+        if given is not None:
+            raise given._error(f"it was passed to run.{name}")
 
     # --- to be awaited -----------------------------------------------------------------------------------------------
 
@@ -98,6 +102,22 @@ class UnawaitedCall(Coroutine[Any, Any, R]):
         if name.startswith(("cr_", "gi_", "__")):  # what tasks and debuggers ask of a coroutine
             return getattr(object.__getattribute__(self, "_coroutine"), name)
         raise self._error(f"the attribute {name!r} of the call itself was asked for, and not one of its result")
+
+
+def _found(value: Any, depth: int) -> UnawaitedCall[Any] | None:
+    """A call not awaited yet inside a value that is passed on."""
+    if type(value) is UnawaitedCall:
+        return value if value._coroutine is None else None
+    if depth > _DEPTH_MAX:
+        return None
+    parts: Iterable[Any] = ()
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return next((found for part in parts if (found := _found(part, depth + 1)) is not None), None)
 
 
 def _missing(name: str, about: Any, file: str, line: int, problem: str = "nothing of it was done") -> MissingAwait:
