@@ -55,7 +55,8 @@ _CLASSES: Final[dict[tuple[str, str], str]] = (
     | _table("aiohttp", doubtful="ClientError ServerTimeoutError HttpProcessingError", status="ClientResponseError",
              not_done="ClientConnectorError ClientHttpProxyError ConnectionTimeoutError InvalidURL")
     | _table("botocore", doubtful="ConnectionError HTTPClientError ResponseParserError", status="ClientError",
-             not_done="NoRegionError ConnectTimeoutError EndpointConnectionError ProxyConnectionError NoCredentialsError ParamValidationError")
+             not_done="NoRegionError ConnectTimeoutError EndpointConnectionError ProxyConnectionError "
+             "NoCredentialsError ParamValidationError")
     | _table("openai", doubtful="APIError", wraps="APIConnectionError", status="APIStatusError")
     | _table("anthropic", doubtful="APIError", wraps="APIConnectionError", status="APIStatusError")
     | _table("stripe", doubtful="StripeError APIConnectionError IdempotencyError", status="APIError CardError "
@@ -151,7 +152,7 @@ def _judge(error: BaseException, classifiers: tuple[Classifier, ...], seen: set[
             continue
         if _judge(handled, classifiers, seen) == DOUBTFUL:
             return DOUBTFUL
-    return verdict
+    return verdict  # type: ignore[no-any-return]
 
 
 def _asked(classify: Classifier, error: BaseException) -> Verdict | None:
