@@ -105,6 +105,10 @@ class AwaitingDriver:
             if cancelled is not None:
                 raise _given_up(carrier, cancelled) from error
             raise
+        except asyncio.CancelledError as error:
+            if called:  # an effect was performed in vain, and is to be tried again
+                raise _given_up(carrier, error) from None
+            raise
 
     async def move(self, command: Move) -> Moved:
         """Move a run on: in this task, or on a thread if its workflow is not async."""
@@ -124,7 +128,7 @@ class AwaitingDriver:
         except BaseException as error:
             if is_passing(error):
                 raise Passing from error
-            if isinstance(error, Suspended) and _is_cancelled():
+            if isinstance(error, _GivenUp) and error.task is asyncio.current_task() and _is_cancelled():
                 raise Passing from asyncio.CancelledError()
             raise
 
@@ -249,6 +253,14 @@ async def finish(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
     return cancelled
 
 
+class _GivenUp(Suspended):
+    """The task was cancelled: by code of the workflow, or, if it is the workflow's own, perhaps from outside."""
+
+    def __init__(self, message: str, task: asyncio.Task[Any] | None) -> None:
+        super().__init__(message)
+        self.task = task
+
+
 def _given_up(carrier: Carrier | None, cancelled: asyncio.CancelledError) -> BaseException:
     """What a cancelled task gets for a call whose outcome was recorded all the same.
 
@@ -258,7 +270,8 @@ def _given_up(carrier: Carrier | None, cancelled: asyncio.CancelledError) -> Bas
     if carrier is None:
         return cancelled
     carrier.exe.stop()
-    return carrier.exe.suspended(carrier.exe.root)
+    suspended = carrier.exe.suspended(carrier.exe.root)
+    return _GivenUp(str(suspended), asyncio.current_task())
 
 
 def _is_cancelled() -> bool:
