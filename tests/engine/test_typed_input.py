@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import ipaddress
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
 import msgspec
 import pydantic
 import pytest
 
-from holdfast import App, AsyncRun, InvalidInput, Run
+from holdfast import App, AsyncRun, InvalidInput, Run, Unstorable
 from holdfast.testing import replay
 
 if TYPE_CHECKING:
@@ -54,7 +55,64 @@ class Note(TypedDict):
     text: str
 
 
+@dataclasses.dataclass
+class Cart:
+    orders: list[Order]
+    by_name: dict[str, Order] = dataclasses.field(default_factory=dict)
+    last: Order | None = None
+
+
+class Parcel(msgspec.Struct):
+    order: Order
+    carts: list[Cart] = []
+
+
+class Mark(TypedDict):
+    colour: Colour
+    order: NotRequired[Order]
+    inner: NotRequired[list[Mark]]
+
+
+@dataclasses.dataclass
+class Choice:
+    what: Order | Item | int
+    next: Choice | None = None
+    count: int = dataclasses.field(init=False, default=0)
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    the_choice: Order | int
+
+
+class Chosen(TypedDict):
+    what: Order | int
+    colour: NotRequired[Colour]
+
+
+class Web(pydantic.BaseModel):
+    url: pydantic.HttpUrl
+    host: ipaddress.IPv4Address
+    folder: Path
+    names: dict[int, str]
+    colours: dict[Colour, dt.timedelta]
+    when: dt.datetime
+
+
+class Sheet(pydantic.RootModel[dict[int, set[Path]]]):
+    pass
+
+
+@dataclasses.dataclass
+class Site:
+    webs: list[Web]
+
+
 MOMENT = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
+WEB_DATA: dict[str, Any] = {
+    "url": "https://x.example/", "host": "10.0.0.1", "folder": "a/b", "names": {"1": "one"}, "colours": {"red": "PT3S"},
+    "when": MOMENT.isoformat(),
+}  # fmt: skip
+WEB = Web.model_validate(WEB_DATA)
 VALUES: list[tuple[Any, Any, Any]] = [
     (Item, Item("cup"), {"name": "cup", "colour": "red"}),
     (Point, Point(3), {"x": 3}),
@@ -75,6 +133,22 @@ VALUES: list[tuple[Any, Any, Any]] = [
     (list[Order], [Order(number=1)], [{"number": 1}]),
     (tuple[int, Item], (1, Item("a")), [1, {"name": "a"}]),
     (Note, {"text": "a"}, {"text": "a"}),
+    (Cart, Cart([Order(number=1)], {"a": Order(number=2)}, Order(number=3)),
+     {"orders": [{"number": 1}], "by_name": {"a": {"number": 2}}, "last": {"number": 3}}),
+    (Parcel, Parcel(Order(number=1), [Cart([Order(number=2)])]),
+     {"order": {"number": 1}, "carts": [{"orders": [{"number": 2}]}]}),
+    (list[Parcel | Order], [Parcel(Order(number=1)), Order(number=2)], [{"order": {"number": 1}}, {"number": 2}]),
+    (tuple[Order, Parcel], (Order(number=1), Parcel(Order(number=2))), [{"number": 1}, {"order": {"number": 2}}]),
+    (Mark, {"colour": Colour.RED, "order": Order(number=1), "inner": [{"colour": Colour.RED}]},
+     {"colour": "red", "order": {"number": 1}, "inner": [{"colour": "red"}]}),
+    (Choice, Choice(Order(number=1), Choice(Item("a"), Choice(3))),
+     {"what": {"number": 1}, "next": {"what": {"name": "a"}, "next": {"what": 3}}}),
+    (Renamed, Renamed(Order(number=1)), {"theChoice": {"number": 1}}),
+    (Chosen, {"what": Order(number=1), "colour": Colour.RED}, {"what": {"number": 1}, "colour": "red"}),
+    (Web, WEB, WEB_DATA),
+    (list[Web], [WEB], [WEB_DATA]),
+    (Site, Site([WEB]), {"webs": [WEB_DATA]}),
+    (Sheet, Sheet({1: {Path("a"), Path("b")}}), {"1": ["a", "b"]}),
     (bool, True, True),
     (bytes, b"\0", b"\0"),
     (float, 1.5, 1.5),
@@ -145,6 +219,10 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Note, {"text": 3}, "str"),
     (bytes, "text", "bytes"),
     (Item | Box, {"neither": 1}, "none of the choices"),
+    (Cart, {"orders": [{"number": "many"}]}, "number.*orders"),
+    (Choice, {"what": "text"}, "what"),
+    (Chosen, {"colour": "red"}, "what"),
+    (Mark, {"colour": "green"}, "green"),
 ]
 
 
@@ -155,6 +233,44 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(annotation: Any
         for name in ("plain", "waiting"):
             with pytest.raises(InvalidInput, match=rf"(?s)workflow '{name}': argument 'value' does not fit.*{text}"):
                 app.start(name, value, run_id="r")
+        assert list(app.runs()) == []
+
+
+class Secret(pydantic.BaseModel):
+    v: pydantic.SecretStr
+
+
+class Number(pydantic.BaseModel):
+    v: float
+
+
+@dataclasses.dataclass
+class Place:
+    v: Path
+
+
+class Spot(msgspec.Struct):
+    v: Path
+    order: Order = Order(number=1)
+
+
+UNSTORABLE: list[tuple[Any, Any, str]] = [
+    (Secret, Secret(v=pydantic.SecretStr("s")), "['v'] cannot be stored: pydantic.types.SecretStr"),
+    (Number, Number(v=float("inf")), "['v'] cannot be stored: inf is not a finite number"),
+    (dict[int, str], {1: "a"}, " cannot be stored: the key 1 is int, and only text can be a key; use str(key)"),
+    (Place, Place(Path("a")), f"['v'] cannot be stored: {type(Path()).__module__}.{type(Path()).__name__} is not a type"),
+    (Spot, Spot(Path("a")), f"['v'] cannot be stored: {type(Path()).__module__}.{type(Path()).__name__} is not a type"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value", "text"), UNSTORABLE, ids=[case[0].__name__ for case in UNSTORABLE])
+def test_what_would_not_come_back_equal_is_refused_with_its_path(annotation: Any, value: Any, text: str) -> None:
+    with App("memory:") as app:
+        flows(app, annotation, [])
+        for name in ("plain", "waiting"):
+            with pytest.raises(Unstorable) as caught:
+                app.start(name, value, run_id="r")
+            assert f"the value at args[0]{text}" in str(caught.value)
         assert list(app.runs()) == []
 
 

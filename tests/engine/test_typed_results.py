@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import pathlib
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -35,6 +36,41 @@ class Point(msgspec.Struct):
 class Order(pydantic.BaseModel):
     number: int
     tags: list[str] = []
+
+
+@dataclasses.dataclass
+class Cart:
+    orders: list[Order]
+
+
+class Parcel(msgspec.Struct):
+    carts: dict[str, Cart]
+    order: Order | None = None
+
+
+class Mark(TypedDict):
+    colour: Colour
+
+
+class Folder(pydantic.BaseModel):
+    path: pathlib.Path
+    pages: dict[int, set[Colour]]
+
+
+def cart() -> Cart:
+    return Cart([Order(number=1)])
+
+
+def parcel() -> Parcel:
+    return Parcel({"a": cart()}, Order(number=2))
+
+
+def mark() -> Mark:
+    return {"colour": Colour.BLUE}
+
+
+def folder() -> Folder:
+    return Folder(path=pathlib.Path("a/b"), pages={1: {Colour.RED, Colour.BLUE}})
 
 
 def item() -> Item:
@@ -105,6 +141,29 @@ def test_results_have_the_annotated_type_live_and_after_replay(stage: Stage) -> 
     assert replayed == EXPECTED
     assert [type(value) for value in live] == [type(value) for value in replayed]
     assert type(live[9]["tuple"]) is tuple
+
+
+def test_models_within_other_types_are_typed_live_and_after_replay(stage: Stage) -> None:
+    seen: list[Any] = []
+    made = (cart, parcel, mark, folder)
+
+    def nth(number: int) -> Parcel:
+        return Parcel({}, Order(number=number))
+
+    nth.__annotations__["return"] = Parcel
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Parcel:
+        found = [await run.step(fn) for fn in made] + [await run.effect(fn) for fn in made]
+        seen.append([*found, *await run.map(nth, [1, 2])])
+        await run.ask("more?", bool)
+        return parcel()
+
+    stage.start(flow)
+    stage.restart()
+    assert stage.app.answer(stage.run_id, True).result(5) == parcel()
+    expected = [fn() for fn in made] * 2 + [nth(1), nth(2)]
+    assert seen == [expected] * 2
 
 
 def test_an_effect_and_a_mapped_function_have_their_types_too(stage: Stage) -> None:

@@ -88,8 +88,10 @@ def checker_of(annotation: Any) -> Convert | None:
 
 def _conversion(annotation: Any) -> Convert | None:
     if _has_pydantic(annotation, 0):
-        adapter = sys.modules["pydantic"].TypeAdapter(annotation)
-        return adapter.validate_python  # type: ignore[no-any-return]
+        try:
+            return sys.modules["pydantic"].TypeAdapter(annotation).validate_python  # type: ignore[no-any-return]
+        except sys.modules["pydantic"].PydanticSchemaGenerationError:  # it has no schema for a msgspec Struct
+            pass
     try:
         msgspec.convert(None, annotation)
     except msgspec.ValidationError:
@@ -97,7 +99,21 @@ def _conversion(annotation: Any) -> Convert | None:
     except (TypeError, NotImplementedError):
         return _inner_conversion(annotation)
     return lambda value: (
-        value if _is_instance(value, annotation) else msgspec.convert(value, annotation, builtin_types=(bytes,))
+        value
+        if _is_instance(value, annotation)
+        else msgspec.convert(value, annotation, builtin_types=(bytes,), dec_hook=decode_model)
+    )
+
+
+def decode_model(kind: type, value: Any) -> Any:
+    """For `msgspec.convert`, which does not know Pydantic's models: `value` as the model `kind`."""
+    if isinstance(value, kind):
+        return value
+    if hasattr(kind, "__pydantic_fields__"):
+        return kind.model_validate(value)  # type: ignore[attr-defined]
+    raise ValueError(
+        f"Expected `{kind.__name__}`, got `{type(value).__name__}`; "
+        "annotate a built-in type, or make it a field of a Pydantic model"
     )
 
 
@@ -106,6 +122,10 @@ def _inner_conversion(annotation: Any) -> Convert | None:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return functools.partial(_chosen, [(one, _conversion(one)) for one in inner])
+    if origin in (typing.Required, typing.NotRequired, typing.Annotated):
+        return _conversion(inner[0])
+    if isinstance(annotation, type) and (_is_class_with_fields(annotation) or typing.is_typeddict(annotation)):
+        return _FieldConversion(annotation)
     each = _conversion(inner[-1]) if inner else None
     if each is None:
         return None
@@ -114,6 +134,48 @@ def _inner_conversion(annotation: Any) -> Convert | None:
     if origin in (list, set, frozenset) or (origin is tuple and len(inner) == 2 and inner[0] is ...):
         return lambda value: origin(each(one) for one in value)
     return None
+
+
+class _FieldConversion:
+    """Makes a dataclass, Struct, NamedTuple or TypedDict field by field, where msgspec refuses the type of a field."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._converters: dict[str, Convert | None] | None = None
+
+    def __call__(self, value: Any) -> Any:
+        if _is_instance(value, self._kind):
+            return value
+        if self._converters is None:  # when it is first called: a class may have fields of its own kind
+            self._converters = {name: _conversion(hint) for name, hint in hints_of(self._kind).items()}
+        stored_names = getattr(self._kind, "__struct_encode_fields__", None) or tuple(self._converters)
+        names = getattr(self._kind, "__struct_fields__", stored_names)
+        if isinstance(value, list | tuple):
+            value = dict(zip(stored_names, value, strict=False))
+        if not isinstance(value, dict):
+            raise ValueError(f"Expected `{self._kind.__name__}`, got `{type(value).__name__}`")
+        made = {
+            name: self._convert(name, value[stored])
+            for name, stored in zip(names, stored_names, strict=True)
+            if stored in value
+        }
+        missing = getattr(self._kind, "__required_keys__", set()) - set(made)
+        if missing:
+            raise ValueError(f"Object missing required field `{min(missing)}`")
+        if not dataclasses.is_dataclass(self._kind):
+            return self._kind(**made)
+        late = {field.name for field in dataclasses.fields(self._kind) if not field.init}
+        found = self._kind(**{name: part for name, part in made.items() if name not in late})
+        for name in late & set(made):
+            object.__setattr__(found, name, made[name])
+        return found
+
+    def _convert(self, name: str, value: Any) -> Any:
+        convert = (self._converters or {})[name]
+        try:
+            return value if convert is None else convert(value)
+        except CONVERSION_ERRORS as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 def _chosen(members: list[tuple[Any, Convert | None]], value: Any) -> Any:
@@ -141,13 +203,16 @@ def _is_instance(value: Any, annotation: Any) -> bool:
     return isinstance(value, annotation)
 
 
-def _structured(annotation: Any, leaves: tuple[type, ...], depth: int) -> bool:
-    """Whether something in the annotation is more than builtins."""
-    if depth > 20:
+def _structured(annotation: Any, leaves: tuple[type, ...], depth: int, outer: tuple[Any, ...] = ()) -> bool:
+    """Whether something in the annotation is more than builtins. `outer`: the TypedDicts it lies in."""
+    if depth > 20 or annotation in outer:
         return False
+    if typing.is_typeddict(annotation):
+        hints = hints_of(annotation).values()
+        return any(_structured(hint, leaves, depth + 1, (*outer, annotation)) for hint in hints)
     if isinstance(annotation, type) and not typing.get_origin(annotation):
         return annotation in leaves or _is_class_with_fields(annotation) or issubclass(annotation, enum.Enum)
-    return any(_structured(inner, leaves, depth + 1) for inner in typing.get_args(annotation))
+    return any(_structured(inner, leaves, depth + 1, outer) for inner in typing.get_args(annotation))
 
 
 def _is_class_with_fields(annotation: type) -> bool:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import enum
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ import ormsgpack
 
 from holdfast.errors import DamagedData, Unstorable, UnsupportedFormat
 from holdfast.limits import DEPTH_MAX, INT_BYTES_MAX, NESTING_MAX
+from holdfast.state.objects import lower_object
 
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_TUPLE
@@ -148,6 +148,8 @@ def _walk(value: object, depth: int) -> Iterator[tuple[str, object, int]]:
     while stack:
         path, part, level = stack.pop()
         part = plain_value(part)
+        if isinstance(part, msgspec.Struct):  # it was refused for one of its fields
+            part = {name: getattr(part, name, None) for name in part.__struct_fields__}
         yield path, part, level
         if level > DEPTH_MAX:
             continue
@@ -178,7 +180,7 @@ def _problem(value: object, depth: int) -> str | None:
         if isinstance(value, dict):
             wrong = next((key for key in value if not isinstance(key, str)), None)
             if wrong is not None or None in value:
-                return f"the key {wrong!r} is {type(wrong).__name__}, and only text can be a key"
+                return f"the key {wrong!r} is {type(wrong).__name__}, and only text can be a key; use str(key)"
             surrogate = next((key for key in value if not _is_utf8(key)), None)
             if surrogate is not None:
                 return f"the key {surrogate!r} has a lone surrogate"
@@ -302,30 +304,12 @@ _LOWER: Final[dict[type, Callable[[Any], object]]] = {
 }
 
 _BUILTIN: Final = frozenset({*_LOWER, type(None), bool, float, str, bytes, bytearray, memoryview, list, dict})
-_SUBCLASSED: Final[tuple[Any, ...]] = (int, float, bytes, list, dict, tuple, set, frozenset)
+_STRUCT_PARTS: Final[tuple[Any, ...]] = (bytes, bytearray, *_LOWER)
+"""What a struct's fields may hold as it is."""
 
 
 def _lower_object(value: object) -> object:
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, *_LOWER))
-    if hasattr(type(value), "__dataclass_fields__"):
-        from dataclasses import fields  # somebody else has loaded it already
-
-        return {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
-    if hasattr(type(value), "__pydantic_fields__"):
-        return value.model_dump()  # type: ignore[attr-defined]
-    if isinstance(value, str):
-        return str.__str__(value)
-    for base in _SUBCLASSED:
-        if isinstance(value, base):
-            return base(value)
-    kind = type(value)
-    raise Unstorable(
-        f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored; "
-        "turn it into built-in types, a dataclass, a msgspec struct or a Pydantic model"
-    )
+    return lower_object(value, _STRUCT_PARTS, pack)
 
 
 # --- and back --------------------------------------------------------------------------------------------------------

@@ -80,10 +80,12 @@ def body_value(body: bytes, place: str) -> Any:
 
 def converted(value: Any, as_type: Any, place: str) -> Any:
     """`value` as the type the caller asked for: a dataclass, msgspec struct, TypedDict, Pydantic model, …"""
+    from holdfast.engine.results import decode_model  # loaded by callers that ask for a type
+
     try:
         if hasattr(as_type, "__pydantic_fields__"):
             return as_type.model_validate(value)
-        return msgspec.convert(value, as_type)
+        return msgspec.convert(value, as_type, dec_hook=decode_model)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         name = getattr(as_type, "__name__", str(as_type))
         raise InvalidInput(f"{place} does not fit {name}: {error}") from error
