@@ -153,15 +153,14 @@ def test_models_within_other_types_are_typed_live_and_after_replay(stage: Stage)
     nth.__annotations__["return"] = Parcel
 
     @stage.flow
-    async def flow(run: AsyncRun) -> Parcel:
+    async def flow(run: AsyncRun) -> None:
         found = [await run.step(fn) for fn in made] + [await run.effect(fn) for fn in made]
         seen.append([*found, *await run.map(nth, [1, 2])])
         await run.ask("more?", bool)
-        return parcel()
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == parcel()
+    stage.app.answer(stage.run_id, True)
     expected = [fn() for fn in made] * 2 + [nth(1), nth(2)]
     assert seen == [expected] * 2
 
