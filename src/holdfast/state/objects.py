@@ -1,7 +1,7 @@
 """Enums, dataclasses, structs, models and subclasses as the built-in values they are stored as.
 
-Equal models have equal bytes: the choice between the two dumps depends on the model alone, and what was a set is sorted.
-Pydantic is never imported; its models bring their own methods.
+Equal models have equal bytes: the choice between the two dumps depends on the model alone, and what was a set is
+sorted. Pydantic is never imported; its models bring their own methods.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _lower_struct(struct: msgspec.Struct, builtin_types: tuple[Any, ...], check:
 
 
 def _lower_model(model: Any, check: Check) -> object:
-    """The dump of a Pydantic model: in Python mode, or in JSON mode if only that can be stored and gives an equal model.
+    """The dump of a Pydantic model: in Python mode, or in JSON mode if only that fits and gives an equal model.
 
     If neither dump fits, the one in Python mode is returned: encoding it names the part that was refused.
     """
