@@ -15,6 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
+import holdfast
 from holdfast import App, AsyncRun, InvalidInput, Run, Unstorable
 from holdfast.testing import replay
 
@@ -288,6 +289,15 @@ def test_what_would_not_come_back_equal_is_refused_with_its_path(annotation: Any
                 app.start(name, value, run_id="r")
             assert f"the value at args[0]{text}" in str(caught.value)
         assert list(app.runs()) == []
+
+
+def test_a_state_is_loaded_as_a_type_with_models_in_it() -> None:
+    cart = Cart([Order(number=1)], last=Order(number=2))
+    with holdfast.open("memory:") as store:
+        store.save("r", cart)
+        found = store.load("r", as_type=Cart)
+        assert found is not None
+        assert found.state == cart
 
 
 def test_the_same_input_as_data_is_the_same_run() -> None:

@@ -159,13 +159,14 @@ class _FieldConversion:
             for name, stored in zip(names, stored_names, strict=True)
             if stored in value
         }
-        missing = getattr(self._kind, "__required_keys__", set()) - set(made)
+        missing: set[str] = getattr(self._kind, "__required_keys__", set()) - set(made)
         if missing:
             raise ValueError(f"Object missing required field `{min(missing)}`")
         if not dataclasses.is_dataclass(self._kind):
             return self._kind(**made)
         late = {field.name for field in dataclasses.fields(self._kind) if not field.init}
-        found = self._kind(**{name: part for name, part in made.items() if name not in late})
+        make: Any = self._kind
+        found = make(**{name: part for name, part in made.items() if name not in late})
         for name in late & set(made):
             object.__setattr__(found, name, made[name])
         return found

@@ -91,9 +91,11 @@ def _sort_sets(value: Any, dumped: Any) -> Any:
         if isinstance(value, dict):
             pairs = zip(value.values(), dumped.items(), strict=True)
             return {name: _sort_sets(part, item) for part, (name, item) in pairs}
-        fields = getattr(type(value), "__pydantic_fields__", {})
-        names = {getattr(field, "serialization_alias", None) or name: name for name, field in fields.items()}
-        return {name: _sort_sets(getattr(value, names.get(name, name), None), part) for name, part in dumped.items()}
+        fields: dict[str, Any] = getattr(type(value), "__pydantic_fields__", {})
+        names: dict[Any, str] = {field.serialization_alias or name: name for name, field in fields.items()}
+        return {
+            name: _sort_sets(getattr(value, str(names.get(name, name)), None), part) for name, part in dumped.items()
+        }
     if isinstance(dumped, list) and isinstance(value, (list, tuple, set, frozenset)):
         items = [_sort_sets(part, item) for part, item in zip(value, dumped, strict=True)]
         if isinstance(value, (set, frozenset)):
