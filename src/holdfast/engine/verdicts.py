@@ -134,6 +134,8 @@ def judge(error: BaseException, classifiers: Iterable[Classifier | None]) -> Ver
 
 def _judge(error: BaseException, classifiers: tuple[Classifier, ...], seen: set[int]) -> Verdict | None:
     chain = list(_chain(error, seen))
+    if len(seen) >= _LINKS_MAX:
+        return DOUBTFUL  # too many to look at all of them
     verdict: Any = None
     decided_by = len(chain)
     for number, link in reversed(list(enumerate(chain))):

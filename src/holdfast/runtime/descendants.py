@@ -10,7 +10,7 @@ import msgspec
 from holdfast.engine.commands import EntryData
 from holdfast.engine.goingback import LedgerLine, MarkChild, TakenChild
 from holdfast.engine.record import full_name
-from holdfast.errors import RunClaimed
+from holdfast.errors import Conflict, RunClaimed
 from holdfast.limits import NUMBER_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import Commit, Committed, Guard, NewEffect, NewEntry, NewRun
@@ -87,6 +87,24 @@ def _line(whole: Whole, index: int, path: tuple[tuple[int, int], ...]) -> Ledger
 def attached_lines(core: Core, parent: RunRow, children: Iterable[TakenChild]) -> list[LedgerLine]:
     """The ledgers of these children and those inside them, without detached ones."""
     return [line for each in descendants(core, parent, children) if not each.is_detached for line in each.lines]
+
+
+def check_wanted(app: AppCore, whole: Whole, *, ended: bool = False) -> Acts[None]:
+    """Refuse to execute a child again that its parent does not wait for any more: it would act for nobody.
+
+    `ended`: also if the parent has recorded how it ended.
+    """
+    parent = (whole.entries[0][1] if whole.entries else {}).get("parent") or {}
+    row = (yield lambda: app.core.port.run(parent["run"])) if parent and not parent["detached"] else None
+    if row is None:
+        return
+    of: Whole = yield lambda: whole_of(app.core, parent["run"])
+    known = next((child for child in children_of(of) if child.run_id == whole.run.run_id), None)
+    text = f"run {whole.run.run_id!r} is a child of run {of.run.run_id!r}, which "
+    if known is None:
+        raise Conflict(f"{text}was rolled back to before it was started; fork it to execute it on its own")
+    if ended and known.ended:
+        raise Conflict(f"{text}has recorded how it ended; retry or roll back that run, or fork this one")
 
 
 def check_free(app: AppCore, found: Iterable[Descendant]) -> Acts[None]:

@@ -9,6 +9,7 @@ from holdfast.engine.repair import failed_children, repair_cut
 from holdfast.errors import Conflict, UnknownWorkflow
 from holdfast.model.rows import RunRow
 from holdfast.model.status import CANCELLED, COMPLETED, FAILED
+from holdfast.runtime.descendants import check_wanted
 from holdfast.runtime.outside import leave
 from holdfast.runtime.rollback import Taken, rolled_back, taken_by
 from holdfast.runtime.starting import Acts, Claimed
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.core import AppCore
 
 
-def retry(app: AppCore, run_id: str, by: str | None, *, here: bool) -> Acts[Claimed | None]:
+def retry(app: AppCore, run_id: str, by: str | None, *, here: bool, with_parent: bool = False) -> Acts[Claimed | None]:
     """Begin the retry of a failed run, its failed children first. Returns the claim with which it is carried out.
 
     A crash between child and parent leaves the child retried and the parent failed; retrying the parent again goes on.
@@ -29,6 +30,7 @@ def retry(app: AppCore, run_id: str, by: str | None, *, here: bool) -> Acts[Clai
     if here and app.known(whole.run.workflow) is None:
         raise UnknownWorkflow(whole.run.workflow, list(app.registry.workflows))
     _check_failed(whole)
+    yield from check_wanted(app, whole, ended=not with_parent)
     lost: set[str] = set()
     for child in failed_children(whole.live):
         if not (yield from _goes_on(app, child, by)):
@@ -42,7 +44,7 @@ def _goes_on(app: AppCore, child: str, by: str | None) -> Acts[bool]:
     row: RunRow | None = yield lambda: app.core.port.run(child)
     if row is not None and row.status == FAILED:
         try:
-            claimed = yield from retry(app, child, by, here=False)
+            claimed = yield from retry(app, child, by, here=False, with_parent=True)
         except Conflict:
             row = yield lambda: app.core.port.run(child)
             if row is not None and row.status == FAILED:

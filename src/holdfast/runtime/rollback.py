@@ -25,7 +25,7 @@ from holdfast.model.commit import Commit, Committed, Guard, NewCheckpoint, NewEn
 from holdfast.model.plans import EffectPlan, RollbackPlan
 from holdfast.model.status import READY, ROLLING_BACK
 from holdfast.runtime.carrier import Carrier
-from holdfast.runtime.descendants import Descendant, check_free, descendants
+from holdfast.runtime.descendants import Descendant, check_free, check_wanted, descendants
 from holdfast.runtime.outside import known_run, leave, somebody
 from holdfast.runtime.reads import RESUME, past_of
 from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
@@ -65,6 +65,7 @@ def rolled_back(
         whole: Whole = yield lambda: whole_of(app.core, run_id)
         if here and app.known(whole.run.workflow) is None:
             raise UnknownWorkflow(whole.run.workflow, list(app.registry.workflows))
+        yield from check_wanted(app, whole)
         cut, undo, inside = yield lambda whole=whole: _taken_back(app, whole, to)
         plan = _shown(run_id, Taken(cut, undo, inside))
         yield from check_free(app, inside)

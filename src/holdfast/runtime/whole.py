@@ -92,7 +92,11 @@ class Whole(NamedTuple):
                     return f"entry {max(first, gone)}"
         there = {row.checkpoint_id for row in self.checkpoints if row.lane == ""}
         lost = [name for name in base.needs if name not in there]
-        return f"checkpoint {lost[0]!r}" if lost else None
+        if lost:
+            return f"checkpoint {lost[0]!r}"
+        covers = base.row.covers if base.row is not None else 0
+        turns = [entry for at, entry in self.live if covers < at <= position and entry["kind"] == "turn"]
+        return f"the checkpoint of turn {turns[-1]['turn']} of {turns[-1]['loop']!r}" if turns else None
 
     def open_rollback(self) -> EntryData | None:
         """The entry of a rollback that has begun and not ended."""
