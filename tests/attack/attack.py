@@ -18,8 +18,8 @@ from tests.attack.oracles import Oracles, describe, is_expected
 from tests.attack.program import WORKFLOWS, all_nodes, bodies_of
 from tests.attack.world import Node, World
 
-_ROUNDS: Final = 80
-"""So many times every run is looked after at the end; each brings a run one wait further."""
+_ROUNDS: Final = 400
+"""So many times every run is looked after at the end at most; each brings a run one wait further."""
 _HANG_S: Final = 60.0
 _BRANCHING: Final = ("fork", "copy", "move")
 _count = itertools.count(1)
@@ -176,10 +176,14 @@ class Attack:
             and any(run == source or (mode == "copy" and run.startswith(tree)) for run in world.owners[token])
         }  # fmt: skip
         self.branches[name] = Branch(source, mode, frozenset(done))
+        found = self.find(source.removeprefix(self.prefix))
+        if found is not None and found[1].status == "rolling_back":  # the new run goes back, and performs it again
+            self.rolled_back.add(name)
 
     def note_rollback(self, run_id: str, *, force: bool) -> None:
         self.rolled_back.add(root_of(run_id.removeprefix(self.prefix)))
         self.forced = self.forced or force
+        self.cancels = True  # children of what is taken back are cancelled
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 

@@ -146,7 +146,9 @@ class Generator:
 
     def _last(self, depth: int, main: bool) -> Node:
         last = self._body(1, 0, main=main, but=("ask", "sleep", "wait", "note", "checkpoint", "raise", "forgotten"))
-        return {"body": self._small(depth, main=main), "last": last}
+        # Without loops: calls after one belong to its last turn, so that the last ones would depend on how far it came.
+        body = self._body(self._rng.randint(1, 3), depth - 1, main=main, but=("loop",))
+        return {"body": body, "last": last}
 
     # --- actions -----------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,9 @@ class Oracles:
     def _replay(self, place: Place, row: RunRow) -> None:
         try:
             replay(place.processes[0].app, row.run_id)
+        except holdfast.MissingAwait as error:
+            if not may_fail(self._attack.first_of(row.run_id)["args"][0], "MissingAwait"):
+                self._attack.problem("replay", f"replay of {row.run_id}, {row.status}: {error}")
         except Exception as error:
             self._attack.problem("replay", f"replay of {row.run_id}, {row.status}: {type(error).__name__}: {error}")
 
