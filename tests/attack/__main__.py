@@ -9,10 +9,11 @@ import sys
 import time
 from collections import Counter
 
-from tests.attack.attack import Outcome, attack
-from tests.attack.deployment import STORES, Scratch, scratch
+from tests.attack.attack import attack
+from tests.attack.campaign import silence
+from tests.attack.deployment import STORES, scratch
 from tests.attack.generator import FEATURES, Case, case_of
-from tests.attack.shrink import shrunk
+from tests.attack.shrink import explain
 
 _HANG_S = 120
 
@@ -23,14 +24,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--store", default="memory", choices=[*STORES, "all"])
-    parser.add_argument("--without", default="", help="features to leave out, with commas between: " + ", ".join(sorted(FEATURES)))
+    features = ", ".join(sorted(FEATURES))
+    parser.add_argument("--without", default="", help=f"features to leave out, with commas between: {features}")
     parser.add_argument("--case", help="a case as JSON, as printed for a failure")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--shrink-s", type=float, default=60.0, help="how long to look for a smaller case")
     given = parser.parse_args()
     found: Counter[str] = Counter()
     start = time.monotonic()
-    with scratch() as place:
+    with scratch() as place, silence():
         cases = [json.loads(given.case)] if given.case else _cases(given)
         for case in cases:
             faulthandler.dump_traceback_later(_HANG_S, exit=True)
@@ -38,7 +41,7 @@ def main() -> int:
             if outcome.problems:
                 found[outcome.problems[0][0]] += 1
                 faulthandler.cancel_dump_traceback_later()
-                report(case, outcome, place, shrink=not given.no_shrink)
+                print(explain(case, outcome, place, 0.0 if given.no_shrink else given.shrink_s), flush=True)
                 if not given.keep_going:
                     break
         faulthandler.cancel_dump_traceback_later()
@@ -49,24 +52,7 @@ def main() -> int:
 def _cases(given: argparse.Namespace) -> list[Case]:
     stores = STORES if given.store == "all" else (given.store,)
     without = [name for name in given.without.split(",") if name]
-    return [
-        case_of(seed, store, without) for seed in range(given.seed, given.seed + given.count) for store in stores
-    ]
-
-
-def report(case: Case, outcome: Outcome, place: Scratch, *, shrink: bool) -> None:
-    """Print a failure so that it can be repeated."""
-    print(f"seed {case['seed']} on {case['store']}: python -m tests.attack --seed {case['seed']} --store {case['store']}")
-    for kind, text in outcome.problems:
-        print(f"    {kind}: {text}")
-    if shrink:
-        small, found = shrunk(case, outcome, place)
-        print("  shrunk: " + "; ".join(f"{kind}: {text}" for kind, text in found.problems[:2]))
-        for node in small["program"]:
-            print(f"    node   {json.dumps(node)}")
-        for action in found.settled:
-            print(f"    action {json.dumps(action)}")
-        print(f"  python -m tests.attack --case '{json.dumps(small)}'", flush=True)
+    return [case_of(seed, store, without) for seed in range(given.seed, given.seed + given.count) for store in stores]
 
 
 if __name__ == "__main__":

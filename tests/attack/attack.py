@@ -63,7 +63,7 @@ class Attack:
         self.sent: set[tuple[str, str]] = set()
         self.cancels = self.forced = self.deletes = False
         self.rolled_back: set[str] = set()
-        """Roots of which something was rolled back."""
+        """Roots of which something was rolled back, and the ids of the very runs."""
         given = [case.get("start", {}), *case["actions"]]
         self.doubts = any(action.keys() & {"crash", "meanwhile"} or action.get("do") in _BRANCHING for action in given)
         """Whether an effect may be in doubt: where a process dies, or where a run is made of one that is under way."""
@@ -149,6 +149,14 @@ class Attack:
             run_id = parent.get("run", "")
         return False
 
+    def was_revived(self, run_id: str) -> bool:
+        """Whether a child, or one above it, was rolled back by itself: its parent may have given it up before."""
+        while parent := (self.first_of(run_id).get("parent") or {}).get("run", ""):
+            if run_id in self.rolled_back:
+                return True
+            run_id = parent
+        return False
+
     def detached_and_over(self) -> list[str]:
         rows = [row for _, row in self.all_rows() if is_over(row)]
         return [row.run_id for row in rows if (self.first_of(row.run_id).get("parent") or {}).get("detached")]
@@ -177,11 +185,12 @@ class Attack:
         }  # fmt: skip
         self.branches[name] = Branch(source, mode, frozenset(done))
         found = self.find(source.removeprefix(self.prefix))
-        if found is not None and found[1].status == "rolling_back":  # the new run goes back, and performs it again
+        kinds = [entry.kind for entry in found[0].onlooker.journal(source)] if found is not None else []
+        if kinds.count("rolling_back") > kinds.count("rolled_back"):  # the new run goes back, and performs it again
             self.rolled_back.add(name)
 
     def note_rollback(self, run_id: str, *, force: bool) -> None:
-        self.rolled_back.add(root_of(run_id.removeprefix(self.prefix)))
+        self.rolled_back |= {root_of(run_id.removeprefix(self.prefix)), run_id}
         self.forced = self.forced or force
         self.cancels = True  # children of what is taken back are cancelled
 
@@ -404,7 +413,10 @@ def _compared(plain: Outcome, pruned: Outcome) -> Iterator[tuple[str, str]]:
             continue
         if now in _REFUSALS:
             return
-        yield "prune", f"{action['do']} of {action.get('run')} met {now or 'nothing'} after pruning, else {was or 'nothing'}"
+        yield (
+            "prune",
+            f"{action['do']} of {action.get('run')} met {now or 'nothing'} after pruning, else {was or 'nothing'}",
+        )
     if plain.ends != pruned.ends:
         yield "prune", f"runs ended as {pruned.ends} after pruning, else as {plain.ends}"
 

@@ -24,7 +24,18 @@ ACTIONS: Final = {
     "copy": 2, "move": 2, "delete": 1, "restart": 1, "work": 1,
 }  # fmt: skip
 """What is done to runs from outside, and how often."""
-TRAITS: Final = ("crash", "meanwhile", "detached", "expiry", "fault", "in_doubt", "peer", "parallel", "force", "timeout")
+TRAITS: Final = (
+    "crash",
+    "meanwhile",
+    "detached",
+    "expiry",
+    "fault",
+    "in_doubt",
+    "peer",
+    "parallel",
+    "force",
+    "timeout",
+)
 """What nodes and actions may have beside."""
 FEATURES: Final = frozenset({*NODES, *ACTIONS, *TRAITS})
 _TARGETS: Final = ("position", "position", "call", "checkpoint", "oldest", "recent", "recent", "again")
@@ -32,19 +43,20 @@ _TARGETS: Final = ("position", "position", "call", "checkpoint", "oldest", "rece
 _ALWAYS: Final = frozenset({"step", "effect", "answer", "tick", "resume"})
 
 
-def case_of(seed: int, store: str = "memory", without: Collection[str] = ()) -> Case:
-    """The case of a seed."""
+def case_of(seed: int, store: str = "memory", without: Collection[str] = (), often: Collection[str] = ()) -> Case:
+    """The case of a seed; `without` some features, and with others `often`."""
     rng = random.Random(seed)
     drop = rng.choice((0.0, 0.3, 0.5, 0.7))
     features = {name for name in sorted(FEATURES) if name in _ALWAYS or rng.random() >= drop} - set(without)
-    return Generator(rng, features).case(seed, store)
+    return Generator(rng, features | set(often), often).case(seed, store)
 
 
 class Generator:
     """Draws a case."""
 
-    def __init__(self, rng: random.Random, features: set[str]) -> None:
+    def __init__(self, rng: random.Random, features: set[str], often: Collection[str] = ()) -> None:
         self._rng = rng
+        self._often = often
         self._features = features
         self._id = 0
         self._events: list[str] = []
@@ -68,7 +80,7 @@ class Generator:
 
     def _pick(self, weights: dict[str, float], *but: str) -> str:
         names = [name for name in weights if self._has(name) and name not in but]
-        return self._rng.choices(names, [weights[name] for name in names])[0]
+        return self._rng.choices(names, [weights[name] * (6 if name in self._often else 1) for name in names])[0]
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
@@ -76,7 +88,11 @@ class Generator:
         return [self._node(depth, main=main, but=but) for _ in range(count)]
 
     def _node(self, depth: int, *, main: bool, but: tuple[str, ...]) -> Node:
-        excluded = [*but, *([] if main else ["loop", "note", "raise", "forgotten"]), *([] if self._events else ["send"])]
+        excluded = [
+            *but,
+            *([] if main else ["loop", "note", "raise", "forgotten"]),
+            *([] if self._events else ["send"]),
+        ]
         if depth == 0:
             excluded += ["gather", "loop", "child", "last"]
         op = self._pick(NODES, *excluded)

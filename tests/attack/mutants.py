@@ -12,25 +12,34 @@ import msgspec
 from holdfast.engine import children, effects, ending
 from holdfast.engine.commands import Send, Write, Written
 from holdfast.engine.verdicts import NOT_DONE
-from holdfast.runtime import descendants, rollback, unawaited, whole
+from holdfast.runtime import carrier, descendants, rollback, unawaited, whole
 from holdfast.runtime.carrier import Carrier
 from holdfast.verbs import moving, needed
 from tests.torture.engine_mutants import engine_mutated
 
 
 class Mutant(NamedTuple):
-    """A defect: how it is put back, by which problems it shows, and which features to leave out to meet it sooner."""
+    """A defect: how it is put back, and by which problems it shows."""
 
     make: Callable[[], Any]
     kinds: tuple[str, ...]
-    seed: int
-    """The first seed that is tried; with the features below it shows within a few cases from there."""
+    often: tuple[str, ...] = ()
+    """Features that lead to it."""
     without: tuple[str, ...] = ()
+    """Features that lead elsewhere."""
+    case: str = ""
+    """A case of the corpus that shows it, where random ones seldom do."""
 
 
-def _children_not_undone() -> Any:
+@contextlib.contextmanager
+def _children_not_undone() -> Iterator[None]:
     """A rollback over a finished child leaves what the child did."""
-    return mock.patch.object(rollback, "descendants", lambda *_: [])
+    nothing: list[Any] = []
+    with (
+        mock.patch.object(rollback, "descendants", lambda *_: nothing),
+        mock.patch.object(carrier, "attached_lines", lambda *_: nothing),
+    ):
+        yield
 
 
 def _children_repeated_by_forks() -> Any:
@@ -52,11 +61,11 @@ def _detached_started_again() -> Any:
     """Nothing records that a detached child was started, so each replay starts it again."""
     write = Carrier._write
 
-    def written(carrier: Carrier, command: Write) -> Any:
+    def written(holder: Carrier, command: Write) -> Any:
         command.entries = [entry for entry in command.entries if entry["kind"] != "child_started"]
         if command.is_plain and not command.entries:
-            return Written(carrier.exe.position, 0, "running")
-        return (yield from write(carrier, command))
+            return Written(holder.exe.position, 0, "running")
+        return (yield from write(holder, command))
 
     return mock.patch.object(Carrier, "_write", written)
 
@@ -132,27 +141,43 @@ def _of_engine(name: str) -> Callable[[], Any]:
     return lambda: engine_mutated(name)
 
 
-_NO_BRANCH: Final = ("fork", "copy", "move", "cancel", "peer", "parallel")
+_FEW: Final = ("parallel", "peer", "forgotten", "cancel", "force")
+_NO_BRANCH: Final = (*_FEW, "fork", "copy", "move")
+_PLAIN: Final = (*_NO_BRANCH, "child", "wait", "gather")
 
 MUTANTS: Final = {
-    "children_not_undone": Mutant(_children_not_undone, ("twice",), 1, _NO_BRANCH),
-    "children_repeated_by_forks": Mutant(_children_repeated_by_forks, ("twice",), 1, ("copy", "move", "rollback")),
-    "second_end_unnoticed": Mutant(_second_end_unnoticed, ("stuck",), 1, _NO_BRANCH),
-    "detached_started_again": Mutant(_detached_started_again, ("replay", "diverged", "twice"), 1),
-    "events_lost": Mutant(_events_lost, ("event", "stuck"), 1, _NO_BRANCH),
-    "rollbacks_pruned": Mutant(_rollbacks_pruned, ("damaged", "replay", "prune"), 1, (*_NO_BRANCH, "child", "wait")),
-    "rollback_not_pinned": Mutant(_rollback_not_pinned, ("damaged", "replay"), 1, (*_NO_BRANCH, "child", "wait")),
-    "rollback_forked": Mutant(_rollback_forked, ("undone", "damaged", "stuck", "ledger"), 1, ("copy", "move", "child")),
-    "waits_not_copied": Mutant(_waits_not_copied, ("stuck",), 1, ("fork", "rollback")),
-    "children_shared_by_copies": Mutant(_children_shared_by_copies, ("independence", "replay", "failed"), 1, ("fork",)),
-    "timeouts_taken_for_failures": Mutant(_timeouts_taken_for_failures, ("repeated", "result", "ledger"), 1),
-    "missing_await_ignored": Mutant(_missing_await_ignored, ("result",), 1),
-    "effect_without_intent": Mutant(_of_engine("effect_without_intent"), ("unannounced",), 1),
-    "doubt_ignored": Mutant(_of_engine("doubt_ignored"), ("repeated",), 1),
-    "undo_not_recorded": Mutant(_of_engine("undo_not_recorded"), ("undone", "ledger", "hang"), 1, _NO_BRANCH),
-    "wakes_slept_through": Mutant(_of_engine("wakes_slept_through"), ("stuck",), 1, ("fork", "copy", "move")),
-    "parents_not_woken": Mutant(_of_engine("parents_not_woken"), ("stuck",), 1, _NO_BRANCH),
-}
+    "children_not_undone": Mutant(_children_not_undone, ("twice",), ("child", "rollback"), _NO_BRANCH),
+    "children_repeated_by_forks": Mutant(
+        _children_repeated_by_forks, ("twice",), ("child", "fork"), (*_FEW, "copy", "move", "rollback")
+    ),
+    "second_end_unnoticed": Mutant(
+        _second_end_unnoticed, ("stuck",), ("child", "ask", "pause", "answer", "rollback"), _NO_BRANCH,
+        "a child that ends twice",
+    ),
+    "detached_started_again": Mutant(_detached_started_again, ("replay", "diverged", "twice"), ("detached", "child")),
+    "events_lost": Mutant(_events_lost, ("event", "stuck"), ("wait", "send", "rollback"), (*_NO_BRANCH, "child")),
+    "rollbacks_pruned": Mutant(_rollbacks_pruned, ("damaged", "replay", "prune"), ("rollback", "prune"), _PLAIN),
+    "rollback_not_pinned": Mutant(
+        _rollback_not_pinned, ("damaged", "replay"), ("rollback", "prune", "crash", "note", "checkpoint"), _PLAIN
+    ),
+    "rollback_forked": Mutant(
+        _rollback_forked, ("undone", "damaged", "stuck", "ledger", "verify"), ("rollback", "fork", "fault", "crash"),
+        (*_FEW, "copy", "move", "child"),
+    ),
+    "waits_not_copied": Mutant(_waits_not_copied, ("stuck",), ("ask", "copy", "move"), _FEW),
+    "children_shared_by_copies": Mutant(
+        _children_shared_by_copies, ("independence", "replay", "failed", "stuck", "twice"), ("child", "ask", "copy"),
+        (*_FEW, "fork"),
+    ),
+    "timeouts_taken_for_failures": Mutant(
+        _timeouts_taken_for_failures, ("repeated", "result", "ledger"), ("fault", "timeout")
+    ),
+    "missing_await_ignored": Mutant(_missing_await_ignored, ("result",), ("forgotten",), _NO_BRANCH),
+    "effect_without_intent": Mutant(_of_engine("effect_without_intent"), ("unannounced",)),
+    "doubt_ignored": Mutant(_of_engine("doubt_ignored"), ("repeated",), ("crash",)),
+    "undo_not_recorded": Mutant(_of_engine("undo_not_recorded"), ("undone", "ledger", "hang"), ("rollback",)),
+    "parents_not_woken": Mutant(_of_engine("parents_not_woken"), ("stuck",), ("child", "ask")),
+}  # fmt: skip
 
 
 @contextlib.contextmanager

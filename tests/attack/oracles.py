@@ -71,14 +71,14 @@ class Oracles:
         done = [token for token in world.order if world.paths[token] == path and world.net(token) > 0]
         roots = {self._root(world.owners[token][0]) for token in done if world.owners[token]}
         detached = attack.is_detached(run_id)
-        if mine in roots and not (detached and mine in attack.rolled_back):
+        if mine in roots and not (detached and mine in attack.rolled_back) and not attack.was_revived(run_id):
             return f"{run_id} performs effect {path}, which its own tree has done and not undone"
         branch = attack.branches.get(mine)
-        if branch is None or detached:
+        if branch is None or detached or mine in attack.rolled_back:
             return ""
         if branch.mode == "reuse" and roots & attack.ancestors(mine):
             return f"{run_id} performs effect {path}, which the run it was forked from has done"
-        if branch.mode in ("copy", "import") and path in branch.done and mine not in attack.rolled_back:
+        if branch.mode in ("copy", "import") and path in branch.done:
             return f"{run_id} performs effect {path}, which was done before it was copied"
         return ""
 

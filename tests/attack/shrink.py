@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -42,6 +43,19 @@ def shrunk(case: Case, outcome: Outcome, place: Scratch, seconds: float = _SECON
                 best, result, progress = candidate, found, True
                 break
     return best, result
+
+
+def explain(case: Case, outcome: Outcome, place: Scratch, seconds: float = _SECONDS) -> str:
+    """A failure for people: what is wrong, the shrunk program and actions, and how to repeat both."""
+    lines = [
+        f"seed {case['seed']} on {case['store']}: python -m tests.attack --seed {case['seed']} --store {case['store']}"
+    ]
+    lines += [f"    {kind}: {text}" for kind, text in outcome.problems[:4]]
+    small, found = shrunk(case, outcome, place, seconds)
+    lines += [f"  shrunk: {kind}: {text}" for kind, text in found.problems[:2]]
+    lines += [f"    node   {json.dumps(node)}" for node in small["program"]]
+    lines += [f"    action {json.dumps(action)}" for action in found.settled]
+    return "\n".join([*lines, f"  python -m tests.attack --case '{json.dumps(small)}'"])
 
 
 def signature(outcome: Outcome) -> str:
