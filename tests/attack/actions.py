@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.attack.attack import Attack
 
 
-def enqueued(verb: Callable[..., Any], action: Action) -> dict[str, bool]:
+def enqueued(verb: Callable[..., Any], action: Action) -> dict[str, Any]:
     """The argument with which a verb only commits and leaves the run to a worker."""
     if not action.get("enqueue"):
         return {}

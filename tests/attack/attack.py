@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import HoldfastError, StorageError
@@ -70,7 +71,6 @@ class Attack:
         self._problems: list[tuple[str, str]] = []
         self._settled: list[Action] = []
         self._errors: list[str] = []
-        self._met_by_action: list[str] = []
         self._first: dict[str, dict[str, Any]] = {}
         self._actions = Actions(self)
         self._oracles = Oracles(self)
@@ -97,7 +97,7 @@ class Attack:
         finally:
             for place in self.places():
                 place.close()
-        return Outcome(self.problems(), self._settled, self._met_by_action, ends)
+        return Outcome(self.problems(), self._settled, self._errors, ends)
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
@@ -222,9 +222,9 @@ class Attack:
                 del settled["meanwhile"]
         self.deletes = self.deletes or settled["do"] == "delete"
         place = self._place_of(settled)
-        self._guarded(settled, self._actions.touched(settled), lambda: self._carried_out(settled, place))
+        met = self._guarded(settled, self._actions.touched(settled), lambda: self._carried_out(settled, place))
         self._settled.append(settled)
-        self._met_by_action.append(self._errors[-1])
+        self._errors.append(met)
 
     def _place_of(self, action: Action) -> Place:
         found = self.find(action["run"]) if isinstance(action.get("run"), str) else None
@@ -233,10 +233,10 @@ class Attack:
     def _carried_out(self, action: Action, place: Place) -> str:
         return self._tried(action, place, lambda process: self._actions.carry_out(action, process))
 
-    def _guarded(self, action: Action, touched: set[str], do: Callable[[], str]) -> None:
-        """Do something that may change these roots and no other, then look."""
+    def _guarded(self, action: Action, touched: set[str], do: Callable[[], str]) -> str:
+        """Do something that may change these roots and no other, then look; gives the type of the error it met."""
         others = self._prints(touched)
-        self._errors.append(do())
+        met = do()
         if others:
             now = self._prints(touched)
             for key in others.keys() & now.keys():
@@ -247,6 +247,7 @@ class Attack:
                 place.bury()
         if not self.problems():
             self._oracles.look()
+        return met
 
     def _prints(self, touched: set[str]) -> dict[tuple[str, str], Any]:
         """Fingerprints of all runs that do not belong to these roots, nor to the peer, to which all may send."""
@@ -261,7 +262,7 @@ class Attack:
         """Something that changes whenever a run changes."""
         return [row.commit_id for _, row in self.all_rows()]
 
-    def _tried(self, action: Action, place: Place, do: Callable[[Process], None]) -> str:
+    def _tried(self, action: Action, place: Place, do: Callable[[Process], Any]) -> str:
         """Call the API, with the crash the action asks for; gives the type of the error it met."""
         by, self.world.commits = action["by"], 0
         process = place.processes[by]
@@ -327,7 +328,7 @@ class Attack:
                 if self.problems():
                     return
             for place in self.places():
-                self._met(lambda place=place: place.reap(number % 2), crash=False)  # type: ignore[misc]
+                self._met(partial(place.reap, number % 2), crash=False)
             idle = idle + 1 if self._moment() == before else 0
             if idle:
                 self.clock.advance(7200)
@@ -390,36 +391,3 @@ def _in_loops(body: list[Node]) -> list[Node]:
         if node["op"] == "loop":
             found += all_nodes(node["body"])
     return found
-
-
-def attack(case: Case, scratch: Scratch) -> Outcome:
-    """Carry out a case; if it prunes, also without pruning, which must come to the same."""
-    if not any(action["do"] == "prune" for action in case["actions"]) or case["branches"] > 1:
-        return Attack(case, scratch).run()
-    plain = Attack(case, scratch, skip=("prune",)).run()
-    if plain.problems:
-        return plain
-    prunes = [action for action in case["actions"] if action["do"] == "prune"]
-    merged = sorted([*plain.settled, *prunes], key=lambda action: action["id"])
-    pruned = Attack({**case, "actions": merged}, scratch).run()
-    return pruned if pruned.problems else pruned._replace(problems=list(_compared(plain, pruned)))
-
-
-def _compared(plain: Outcome, pruned: Outcome) -> Iterator[tuple[str, str]]:
-    """Where a case came out otherwise because of its prunes; once something was refused, that is no wonder."""
-    errors = [error for action, error in zip(pruned.settled, pruned.errors, strict=True) if action["do"] != "prune"]
-    for action, was, now in zip(plain.settled, plain.errors, errors, strict=True):
-        if was == now:
-            continue
-        if now in _REFUSALS:
-            return
-        yield (
-            "prune",
-            f"{action['do']} of {action.get('run')} met {now or 'nothing'} after pruning, else {was or 'nothing'}",
-        )
-    if plain.ends != pruned.ends:
-        yield "prune", f"runs ended as {pruned.ends} after pruning, else as {plain.ends}"
-
-
-_REFUSALS: Final = ("InvalidInput", "InvalidCursor", "NotFound", "CheckpointNotFound", "RollbackRefused")
-"""How something is refused because of what was pruned."""

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from tests.attack.attack import Outcome, attack
+from tests.attack.attack import Outcome
+from tests.attack.comparison import attack
 from tests.attack.corpus import case_named
 from tests.attack.deployment import STORES, Scratch
 from tests.attack.generator import Case, case_of
@@ -56,7 +57,7 @@ def _cases_against(made: Mutant) -> Iterator[Case]:
         yield case_of(seed, "memory", made.without, made.often)
 
 
-class silence:  # noqa: N801 - used as a function
+class silence:
     """Without the log lines of runs that stop, which here they do all the time."""
 
     def __enter__(self) -> None:

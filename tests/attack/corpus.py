@@ -66,9 +66,13 @@ _CASES: Final[dict[str, tuple[list[Node], list[Action]]]] = {
     "a rollback past an event": (
         [{"op": "wait", "id": 1}, {"op": "ask", "id": 2}], [{"do": "send", "run": "r"}, _rollback(1)],
     ),
-    "an effect whose reply was lost": ([{**_UNDOABLE, "id": 1, "fault": "timeout", "retry": True, "keyless": True}], []),
+    "an effect whose reply was lost": (
+        [{**_UNDOABLE, "id": 1, "fault": "timeout", "retry": True, "keyless": True}], [],
+    ),
     "a call without await": ([{"op": "forgotten", "id": 1}], []),
-    "a fork while a rollback is open": ([{**_FLAKY_UNDO, "id": 1}, {"op": "ask", "id": 2}], [_rollback(1), _fork(None)]),
+    "a fork while a rollback is open": (
+        [{**_FLAKY_UNDO, "id": 1}, {"op": "ask", "id": 2}], [_rollback(1), _fork(None)],
+    ),
     "a prune while a rollback is open": (
         [{"op": "note", "id": 3}, {"op": "checkpoint", "id": 4}, {**_FLAKY_UNDO, "id": 1}, {"op": "note", "id": 5},
          {"op": "checkpoint", "id": 6}, {"op": "ask", "id": 2}],
@@ -95,7 +99,7 @@ _CASES: Final[dict[str, tuple[list[Node], list[Action]]]] = {
     "a child that was given up, rolled back to its gate": ([_ASKING_CHILD], [_rollback(1), _rollback(2, _CHILD)]),
     "a call without await after an answer": ([{"op": "ask", "id": 1}, {"op": "forgotten", "id": 2}], []),
     "a fork at the checkpoint of a rollback": (
-        [{"op": "note", "id": 2}], [_rollback(2), {**_fork(None), "to": ["checkpoint", 0.5]}],
+        [{"op": "note", "id": 2}], [_rollback(2), {**_fork(None), "to": ["checkpoint", 0.4]}],
     ),
 }  # fmt: skip
 """By what happens in them: the program and the actions."""

@@ -48,7 +48,7 @@ class Process:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.wire = Wire(place.open_port())
+        self.wire = Wire(cast(StorePort, place.open_port()))
         self.store = Store(cast(StorePort, self.wire), clock=place.clock, ids=place.ids)
         self.app = App(self.store, branches=place.branches)
         register(self.app, place.world)

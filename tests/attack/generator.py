@@ -6,7 +6,7 @@ Each case uses a random part of the features, so that rare combinations of few f
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from tests.attack.world import Node
@@ -69,16 +69,18 @@ class Generator:
             self._events = [f"v{node['id']}" for node in peer]
         program = self._body(rng.randint(2, 5), depth=2, main=True)
         actions = [self._action(number) for number in range(1, rng.randint(2, 12))]
+        crash = self._has("crash") and rng.random() < 0.3
+        start = {"crash": [rng.choice((0, 1, 2, 3, 5, 8, 13)), rng.random() < 0.5]} if crash else {}
         parallel = self._has("parallel") and rng.random() < 0.3
         return {
             "seed": seed, "store": store, "kind": rng.choice(("def", "async")), "branches": 3 if parallel else 1,
-            "program": program, "peer": peer, "actions": actions,
+            "program": program, "peer": peer, "start": start, "actions": actions,
         }  # fmt: skip
 
     def _has(self, feature: str) -> bool:
         return feature in self._features
 
-    def _pick(self, weights: dict[str, float], *but: str) -> str:
+    def _pick(self, weights: Mapping[str, float], *but: str) -> str:
         names = [name for name in weights if self._has(name) and name not in but]
         return self._rng.choices(names, [weights[name] * (6 if name in self._often else 1) for name in names])[0]
 

@@ -9,12 +9,12 @@ from unittest import mock
 
 import msgspec
 
-from holdfast.engine import children, effects, ending
+from holdfast.engine import children, effects, ending, goingback
 from holdfast.engine.commands import Send, Write, Written
 from holdfast.engine.verdicts import NOT_DONE
 from holdfast.runtime import carrier, descendants, rollback, unawaited, whole
 from holdfast.runtime.carrier import Carrier
-from holdfast.verbs import moving, needed
+from holdfast.verbs import moving, needed, run_tree
 from tests.torture.engine_mutants import engine_mutated
 
 
@@ -34,17 +34,16 @@ class Mutant(NamedTuple):
 @contextlib.contextmanager
 def _children_not_undone() -> Iterator[None]:
     """A rollback over a finished child leaves what the child did."""
-    nothing: list[Any] = []
     with (
-        mock.patch.object(rollback, "descendants", lambda *_: nothing),
-        mock.patch.object(carrier, "attached_lines", lambda *_: nothing),
+        mock.patch.object(rollback, "descendants", return_value=[]),
+        mock.patch.object(carrier, "attached_lines", return_value=[]),
     ):
         yield
 
 
 def _children_repeated_by_forks() -> Any:
     """The child of a fork performs again what the child of its source performed."""
-    return mock.patch.object(descendants.FamilyChildren, "find", lambda *_: None)
+    return mock.patch.object(descendants.FamilyChildren, "find", return_value=None)
 
 
 def _second_end_unnoticed() -> Any:
@@ -72,7 +71,7 @@ def _detached_started_again() -> Any:
 
 def _events_lost() -> Any:
     """A rollback past wait_for does not put the event back into the inbox."""
-    cut_at = rollback.cut_at
+    cut_at = goingback.cut_at
 
     def cut(*arguments: Any, **options: Any) -> Any:
         found = cut_at(*arguments, **options)
@@ -87,19 +86,19 @@ def _rollbacks_pruned() -> Iterator[None]:
     """Prune removes the entries that say what rollbacks took back, and a place that needs pruned entries is taken."""
     with (
         mock.patch.object(needed, "_LASTING", frozenset()),
-        mock.patch.object(whole.Whole, "_check_reachable", lambda *_: None),
+        mock.patch.object(whole.Whole, "_check_reachable", return_value=None),
     ):
         yield
 
 
 def _rollback_not_pinned() -> Any:
     """Prune removes what an open rollback goes back to."""
-    return mock.patch.object(rollback, "_pin", lambda *_: ())
+    return mock.patch.object(rollback, "_pin", return_value=())
 
 
 def _rollback_forked() -> Any:
     """A fork of a run whose rollback is open carries the rollback out, too."""
-    return mock.patch.object(whole.Whole, "_check_open_rollback", lambda *_: None)
+    return mock.patch.object(whole.Whole, "_check_open_rollback", return_value=None)
 
 
 def _waits_not_copied() -> Any:
@@ -115,7 +114,7 @@ def _waits_not_copied() -> Any:
 @contextlib.contextmanager
 def _children_shared_by_copies() -> Iterator[None]:
     """A copy takes the children of its source for its own."""
-    read_tree = moving.read_tree
+    read_tree = run_tree.read_tree
 
     def alone(*arguments: Any) -> Any:
         return read_tree(*arguments)._replace(children=[])
@@ -129,7 +128,7 @@ def _children_shared_by_copies() -> Iterator[None]:
 
 def _timeouts_taken_for_failures() -> Any:
     """An effect that was performed and then raised TimeoutError counts as not done."""
-    return mock.patch.object(effects, "judge", lambda *_: NOT_DONE)
+    return mock.patch.object(effects, "judge", return_value=NOT_DONE)
 
 
 def _missing_await_ignored() -> Any:

@@ -110,9 +110,8 @@ class Oracles:
             return
         first, last = entries[0].data, entries[-1].data
         body, path = first["args"][0], first["args"][1]
-        if row.status == "failed":
-            if not may_fail(body, last["error"]["type"]):
-                attack.problem("failed", f"{row.run_id} failed: {last['error']['type']}: {last['error']['message']}")
+        if row.status == "failed" and not may_fail(body, last["error"]["type"]):
+            attack.problem("failed", f"{row.run_id} failed: {last['error']['type']}: {last['error']['message']}")
         if row.status == "completed":
             kind = next(kind for kind, workflow in WORKFLOWS.items() if workflow == row.workflow)
             expected = Expected(cancels=attack.cancels, doubts=attack.doubts, kind=kind)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.attack.attack import Outcome, attack
+from tests.attack.attack import Outcome
+from tests.attack.comparison import attack
 from tests.attack.deployment import Scratch
 from tests.attack.generator import Case
 from tests.attack.program import bodies_of
@@ -80,6 +81,8 @@ def smaller(case: Case) -> Iterator[Case]:
         yield {**case, "store": "memory"}
     if case["branches"] > 1:
         yield {**case, "branches": 1}
+    if case.get("start"):
+        yield {**case, "start": {}}
     if case["peer"]:
         yield {**case, "peer": []}
     for number, action in enumerate(actions):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attack import corpus
-from tests.attack.attack import attack
+from tests.attack.comparison import attack
 from tests.attack.campaign import cases, caught, run, silence
 from tests.attack.deployment import STORES, Scratch, scratch
 from tests.attack.mutants import MUTANTS

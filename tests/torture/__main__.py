@@ -16,6 +16,7 @@
     ENGINE_RUNS    runs that four workers move on, on each store, while workers are killed
     FORMATS_ROUNDS rounds in which four processes claim one CAR workflow
     FORMATS_CUTS   distinct trees of the five systems' directories after a power cut or kill
+    ATTACK         random workflows under random actions and crashes, on all stores
 
 Prints one line of figures for each harness and exits with 1 if anything is wrong or a mutant survives.
 """
@@ -52,6 +53,7 @@ _AMOUNTS: Final[dict[str, tuple[str, float]]] = {
     "ENGINE_RUNS": ("engine_workers", 2000),
     "FORMATS_ROUNDS": ("formats_claims", 10_000),
     "FORMATS_CUTS": ("formats_cuts", 20_000),
+    "ATTACK": ("attack", 20_000),
 }
 
 

@@ -64,5 +64,6 @@ HARNESSES: Final = {
         Harness("engine_workers", "runs", 80),
         Harness("formats_claims", "rounds", 150),
         Harness("formats_cuts", "cuts", 300),
+        Harness("attack", "count", 0),
     )
 }
