@@ -9,8 +9,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.attack.comparison import attack
 from tests.attack.campaign import silence
+from tests.attack.comparison import attack
 from tests.attack.deployment import STORES, scratch
 from tests.attack.generator import FEATURES, Case, case_of
 from tests.attack.shrink import explain

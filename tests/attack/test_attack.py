@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attack import corpus
-from tests.attack.comparison import attack
 from tests.attack.campaign import cases, caught, run, silence
+from tests.attack.comparison import attack
 from tests.attack.deployment import STORES, Scratch, scratch
 from tests.attack.mutants import MUTANTS
 from tests.attack.shrink import explain
