@@ -168,6 +168,9 @@ class Actions:
         self._attack.cancels = True
         process.app.cancel(run_id, by="ana", **enqueued(process.app.cancel, action))
 
+    def _retry(self, action: Action, process: Process, run_id: str) -> None:
+        process.app.retry(run_id, **enqueued(process.app.retry, action))
+
     def _rollback(self, action: Action, process: Process, run_id: str) -> None:
         app, force = process.app, bool(action.get("force"))
         self._attack.note_rollback(run_id, force=force)

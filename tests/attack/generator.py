@@ -21,7 +21,7 @@ NODES: Final = {
 """What a program is made of, and how often."""
 ACTIONS: Final = {
     "answer": 8, "send": 3, "tick": 4, "resume": 4, "pause": 3, "cancel": 1, "rollback": 8, "fork": 5, "prune": 5,
-    "copy": 2, "move": 2, "delete": 1, "restart": 1, "work": 1,
+    "copy": 2, "move": 2, "delete": 1, "retry": 1, "restart": 1, "work": 1,
 }  # fmt: skip
 """What is done to runs from outside, and how often."""
 TRAITS: Final = (
@@ -164,6 +164,8 @@ class Generator:
 
     def _last(self, depth: int, main: bool) -> Node:
         last = self._body(1, 0, main=main, but=("ask", "sleep", "wait", "note", "checkpoint", "raise", "forgotten"))
+        for node in last:  # behind a call with a key that waits, another one with a key is carried out at once
+            node.pop("keyed", None)
         # Without loops: calls after one belong to its last turn, so that the last ones would depend on how far it came.
         body = self._body(self._rng.randint(1, 3), depth - 1, main=main, but=("loop",))
         return {"body": body, "last": last}
@@ -174,7 +176,7 @@ class Generator:
         rng = self._rng
         do = self._pick(ACTIONS, *(("work", "restart") if inner else ()))
         action: Action = {"id": number, "do": do, "run": rng.random(), "by": rng.randrange(2)}
-        if do in ("answer", "send", "resume", "pause", "cancel", "rollback", "fork") and rng.random() < 0.3:
+        if do in ("answer", "send", "resume", "pause", "cancel", "rollback", "fork", "retry") and rng.random() < 0.3:
             action["enqueue"] = True
         if do in ("rollback", "fork"):
             action["to"] = [rng.choice(_TARGETS), rng.random()]

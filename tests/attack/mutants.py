@@ -161,7 +161,7 @@ MUTANTS: Final = {
     ),
     "rollback_forked": Mutant(
         _rollback_forked, ("undone", "damaged", "stuck", "ledger", "verify"), ("rollback", "fork", "fault", "crash"),
-        (*_FEW, "copy", "move", "child"),
+        (*_FEW, "copy", "move", "child"), "a fork while a rollback is open",
     ),
     "waits_not_copied": Mutant(_waits_not_copied, ("stuck",), ("ask", "copy", "move"), _FEW),
     "children_shared_by_copies": Mutant(
