@@ -166,13 +166,14 @@ class Attack:
         copied = {branch.source for branch in self.branches.values() if branch.mode in ("copy", "import")}
         return {token for token, runs in self.world.owners.items() if copied & set(runs)}
 
-    def ancestors(self, root: str) -> set[str]:
-        """The roots that a fork's family goes back to."""
-        found: set[str] = set()
+    def is_of_source(self, run_id: str, root: str) -> bool:
+        """Whether a run is one that the run at `root` was forked from, or a child of such a one."""
         while root in self.branches and self.branches[root].mode != "import":
-            root = root_of(self.branches[root].source.removeprefix(self.prefix))
-            found.add(root)
-        return found
+            source = self.branches[root].source
+            if run_id == source or run_id.startswith(f"{source}/"):
+                return True
+            root = root_of(source.removeprefix(self.prefix))
+        return False
 
     def note_branch(self, name: str, source: str, mode: str) -> None:
         """A run is about to be made of another."""

@@ -69,14 +69,18 @@ class Oracles:
             return ""
         mine = self._root(run_id)
         done = [token for token in world.order if world.paths[token] == path and world.net(token) > 0]
-        roots = {self._root(world.owners[token][0]) for token in done if world.owners[token]}
+        owners = {world.owners[token][0] for token in done if world.owners[token]}
         detached = attack.is_detached(run_id)
-        if mine in roots and not (detached and mine in attack.rolled_back) and not attack.was_revived(run_id):
+        if (
+            mine in map(self._root, owners)
+            and not (detached and mine in attack.rolled_back)
+            and not attack.was_revived(run_id)
+        ):
             return f"{run_id} performs effect {path}, which its own tree has done and not undone"
         branch = attack.branches.get(mine)
         if branch is None or detached or mine in attack.rolled_back:
             return ""
-        if branch.mode == "reuse" and roots & attack.ancestors(mine):
+        if branch.mode == "reuse" and any(attack.is_of_source(owner, mine) for owner in owners):
             return f"{run_id} performs effect {path}, which the run it was forked from has done"
         if branch.mode in ("copy", "import") and path in branch.done:
             return f"{run_id} performs effect {path}, which was done before it was copied"
