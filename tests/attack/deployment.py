@@ -108,7 +108,7 @@ class Place:
         for process in self.processes:
             process.close()
         if self._memory is None:
-            for row in self.rows():
+            for row in self.onlooker.port.runs(RunQuery(limit=1000)):
                 with contextlib.suppress(holdfast.HoldfastError):
                     self.onlooker.delete(row.run_id)
         self.onlooker.close()
@@ -116,9 +116,9 @@ class Place:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[RunRow]:
-        """All runs of this case, oldest first."""
+        """All runs of this case, oldest first, without those that only keep the place of a child nobody started."""
         rows = self.onlooker.port.runs(RunQuery(limit=1000))
-        return [row for row in reversed(rows) if row.run_id.startswith(self.prefix)]
+        return [row for row in reversed(rows) if row.run_id.startswith(self.prefix) and row.workflow]
 
     def print_of(self, row: RunRow) -> tuple[Any, ...]:
         """A fingerprint of a run: all that must not change when another run is driven."""
