@@ -129,6 +129,7 @@ _VARIES = (
     (re.compile(r"\b(\d+\.)[0-9a-f]{10}\b"), r"\1HEX"),
     (re.compile(r"\b\d+\.\d+(\.\d+)*\b"), "NUMBER"),
     (re.compile(r", idle SPAN"), ""),  # there is none if the machine is fast
+    (re.compile(r"(✓ [\w-]+) +SPAN"), r"\1"),  # as above
     (re.compile(r"\n +~ SPAN: [^\n]*"), ""),
     (re.compile(r" +"), " "),
 )

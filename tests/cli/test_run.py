@@ -95,7 +95,7 @@ def test_a_failing_stage_compensates_and_the_exit_code_is_1(refund: Path) -> Non
     command("answer", "r", "approve=yes", "--enqueue", cwd=refund)
     done = command("run", "flow.yaml", "-i", "order=A-13", "--run-id", "r", cwd=refund)
     assert done.code == 1
-    assert "stage 'tell' failed: ConnectionError" in done.out
+    assert "stage 'tell' failed: ConnectionRefusedError" in done.out
     assert "1 effect was undone" in done.out
     assert [next(iter(line)) for line in payments(refund)] == ["paid", "taken back"]
 

@@ -83,6 +83,11 @@ class Stage:
         self._flows[name] = flow, more
         self.restart()
 
+    def forget(self) -> None:
+        """Go on with an app that has no workflows, as a process of another program."""
+        self._flows.clear()
+        self.restart()
+
     def undo(self, fn: Callable[..., Any]) -> None:
         """Register an undo, here and in every app to come."""
         self._undos.append(fn)

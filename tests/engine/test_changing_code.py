@@ -94,6 +94,7 @@ def test_resuming_reads_as_much_after_many_turns_as_after_few(local: Stage) -> N
     stage, read, run_id = local, [], local.run_id
     for turns in (10, 400 if local.is_async else 10_000):
         stage.run_id = f"{run_id}-{turns}"
+        stage.forget()
         stage.start(turning(stage, turns))
         stage.restart()
         before = stage.wire.rows_read

@@ -38,7 +38,7 @@ def test_an_answer_to_a_paused_run_is_kept_until_it_is_resumed(stage: Stage) -> 
     stage.app.pause(stage.run_id)
     stage.restart()
     assert stage.app.answer(stage.run_id, "kept").status() == "paused"
-    with pytest.raises(NotFinished, match="it is paused"):
+    with pytest.raises(NotFinished, match="paused"):
         stage.app.handle(stage.run_id).result(0.01)
     assert stage.calls == []
     stage.restart()
