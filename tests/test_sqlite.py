@@ -258,7 +258,7 @@ EXPECTED_SORTS = {
     *ALL_RUNS, "found_of_workflow",
     "runs_page_statuses",  # one page of several statuses
     "runs_page_of_prefix", "runs_page_of_prefix_end",  # ids that begin so are few
-    "gates_of_run", "gates_of_state", "gates_all", "timers", "runs_held_after",  # few rows each
+    "gates_of_run", "gates_of_state", "gates_all", "gates_alone", "timers", "runs_held_after",  # few rows each
     "usage_runs",
 }  # fmt: skip
 

@@ -17,10 +17,11 @@ Typed = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Arguments:
-    """What a workflow's function takes after its run."""
+    """What a function takes: a workflow's after its run (`skip`), an undo's from the first on."""
 
-    def __init__(self, fn: Callable[..., Any], what: str) -> None:
+    def __init__(self, fn: Callable[..., Any], what: str, skip: int = 1) -> None:
         self._what = what
+        self._skip = skip
         self._fn = fn
         try:
             self._signature: inspect.Signature | None = inspect.signature(fn)
@@ -88,7 +89,7 @@ class Arguments:
         if self._signature is None or not self._known():
             return tuple(args), dict(kwargs)
         parameters = list(self._signature.parameters.values())
-        by_position = [one.name for one in parameters if one.kind in _BY_POSITION][1:]  # the first is the run
+        by_position = [one.name for one in parameters if one.kind in _BY_POSITION][self._skip :]
         rest = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
         more = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
         by_name = {one.name for one in parameters if one.kind in _BY_NAME}

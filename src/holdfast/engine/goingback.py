@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.engine.arguments import Arguments
 from holdfast.engine.commands import Call, Command, EntryData, Item, Mark, Plan, ReadState, Snapshot, Write
 from holdfast.engine.edits import Edit
 from holdfast.engine.execution import Execution
@@ -338,12 +339,13 @@ def undo_call(
     undo = undos.get(name)
     if undo is None:
         raise LookupError(f"this process has no undo function {name!r}; import the module that registers it")
-    kwargs = line.call["kwargs"]
+    given = Arguments(undo, f"undo {name!r}", skip=0)
+    args, kwargs = given.typed((line.result, *line.call["args"]), line.call["kwargs"])
     if takes_token(undo):
         incarnation = line.incarnation or exe.incarnation
         token = exe.codec.effect_token(incarnation, f"undo:{line.key}", exe.line.epoch)
         kwargs = {**kwargs, "idempotency_key": token}
-    return undo, (line.result, *line.call["args"]), kwargs
+    return undo, args, kwargs
 
 
 def _left_by_force(begun: EntryData) -> Plan[list[str]]:

@@ -184,6 +184,8 @@ def _problem(value: object, depth: int) -> str | None:
             surrogate = next((key for key in value if not _is_utf8(key)), None)
             if surrogate is not None:
                 return f"the key {surrogate!r} has a lone surrogate"
+        if isinstance(value, (set, frozenset)):
+            return next((_NO_ITEM for item in value if isinstance(plain_value(item), (dict, list))), None)
         return None
     if isinstance(value, float):
         return None if value - value == 0 else f"{value} is not a finite number"
@@ -237,9 +239,14 @@ def _lower_tuple(value: tuple[Any, ...]) -> ormsgpack.Ext:
         return ormsgpack.Ext(TUPLE, _packb(list(value), _lower, _OPTIONS))
 
 
+_NO_ITEM: Final = "a set has an item that comes back as a dict or list, which no set can hold; use a list"
+
+
 def _lower_set(code: int, value: set[Any] | frozenset[Any]) -> ormsgpack.Ext:
     with _nesting:
         items = sorted([_packb(item, _lower, _OPTIONS) for item in value])
+    if any(item[0] & 0xF0 in (0x80, 0x90) or 0xDC <= item[0] <= 0xDF for item in items):  # a map or an array
+        raise Unstorable(_NO_ITEM)
     return ormsgpack.Ext(code, array_header(len(items)) + b"".join(items))
 
 
@@ -257,9 +264,14 @@ def _int_bytes(value: int) -> bytes:
 def _lower_datetime(value: dt.datetime) -> ormsgpack.Ext:
     zone = value.tzinfo
     text = value.isoformat()
-    if zone is not None and type(zone) is not dt.timezone:
+    if zone is not None and type(zone) is not dt.timezone and not _is_fixed_offset(zone):
         text += f"[{_zone_name(zone)}]"
     return ormsgpack.Ext(DATETIME, bytes([value.fold]) + text.encode())
+
+
+def _is_fixed_offset(zone: dt.tzinfo) -> bool:
+    """Whether it is the zone of Pydantic's own, which is nothing but an offset."""
+    return type(zone).__module__.partition(".")[0] in ("pydantic_core", "_pydantic_core")
 
 
 def _zone_name(zone: dt.tzinfo) -> str:
