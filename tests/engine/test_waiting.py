@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, InvalidInput
+from holdfast import AsyncRun, InvalidInput, NotFinished, Retry
 from holdfast.model.commit import Commit
 from tests.engine.stage import Stage
 
@@ -289,3 +289,35 @@ def test_an_event_just_before_branches_wait_wakes_the_run(stage: Stage) -> None:
 
     stage.wire.before = meanwhile
     assert stage.start(flow).result(5) == ["just in time", "done"]
+
+
+def test_a_wait_for_a_result_that_was_too_long_says_what_the_run_waits_for(stage: Stage) -> None:
+    def fetch() -> None:
+        raise OSError("no route")
+
+    @stage.flow
+    async def asks(run: AsyncRun) -> Any:
+        return await run.ask("ok?", bool)
+
+    @stage.flow
+    async def sleeps(run: AsyncRun) -> Any:
+        return await run.sleep(500)
+
+    @stage.flow
+    async def retries(run: AsyncRun) -> Any:
+        return await run.step(fetch, retry=Retry(attempts=3, first_s=50, longest_s=50))
+
+    @stage.flow
+    async def parent(run: AsyncRun) -> Any:
+        return await run.child("asks")
+
+    question = r"an answer to 'ok\?' \(gate 'ask'\)$"
+    for name, waits in {
+        "asks": question,
+        "sleeps": r"the timer 'sleep#1' at \d{4}-\d\d-\d\dT",
+        "retries": r"the next attempt of 'fetch#1' at \d{4}-\d\d-\d\dT",
+        "parent": rf"child run '.*/child:asks#1', which waits for {question}",
+    }.items():
+        handle = stage.start(name, run_id=f"{stage.run_id}-{name}")
+        with pytest.raises(NotFinished, match=rf"is still waiting after 0 s; it waits for {waits}"):
+            handle.result(0)

@@ -87,7 +87,7 @@ def test_a_handle_that_can_move_the_run_on_itself_speaks_of_no_worker(stage: Sta
     async def flow(run: AsyncRun) -> Any:
         return await run.wait_for("go")
 
-    with pytest.raises(NotFinished, match=r"is still waiting after 0\.01 s$"):
+    with pytest.raises(NotFinished, match=r"is still waiting after 0\.01 s; it waits for the event 'go'$"):
         stage.start(flow).result(0.01)
 
 

@@ -18,6 +18,7 @@ from holdfast.runtime.reads import last_entry, past_of
 from holdfast.runtime.reaper import redeliver, ring
 from holdfast.runtime.registry import R
 from holdfast.runtime.starting import Acts, Claimed, claim, is_held
+from holdfast.runtime.waits import describe_waits
 from holdfast.store.seal import check_run
 from holdfast.verbs.shown import run_info
 
@@ -94,7 +95,7 @@ def next_look_s(looks: int) -> float:
 def not_finished(
     app: AppCore, run_id: str, status: str, timeout: float | None, *, only_wait: bool
 ) -> Acts[NotFinished]:
-    """The error of a wait that was too long; it says whether a living worker executes runs of this workflow."""
+    """The error of a wait that was too long: what the run waits for, and whether a living worker knows its workflow."""
     detail = f" after {timeout:g} s"
     row: RunRow = yield from outside.known_run(app, run_id)
     found: dict[str, tuple[str, ...]] | None = yield app.core.port.workers
@@ -104,7 +105,8 @@ def not_finished(
             detail += f"; worker {knowing[0]!r} knows workflow {row.workflow!r}"
         else:
             detail += f"; no living worker knows workflow {row.workflow!r}: start one with `holdfast worker`"
-    return NotFinished(run_id, status, detail)
+    waits: str = yield lambda: describe_waits(app, row)
+    return NotFinished(run_id, status, detail + (waits and f"; it {waits}"))
 
 
 class Handle(Generic[R]):
@@ -150,8 +152,8 @@ class Handle(Generic[R]):
 
         A handle of `app.handle(…)`, or of a verb that moved the run on here, keeps moving it on whenever it is ready,
         so that no worker is needed. A handle of a verb with `enqueue=True` only waits: a worker moves the run on.
-        Raises RunFailed, RunCancelled, or NotFinished after `timeout` seconds, which says whether a living worker
-        knows the workflow.
+        Raises RunFailed, RunCancelled, or NotFinished after `timeout` seconds, which says what the run waits for and
+        whether a living worker knows the workflow.
 
         Example:
             app.answer("order-17", {"approve": True}).result(timeout=5)
