@@ -106,3 +106,36 @@ def test_what_is_shown_of_a_name_is_short() -> None:
 
     names = ["loop#1[2]/approve#1", "ask#2", "a/pay:0123456789abcdef#1", "loop#1[2]/pay#1?1@2", "key", "ask#1@3"]
     assert [display_name(name) for name in names] == ["approve", "ask#2", "pay", "pay", "key", "ask"]
+
+
+def test_a_mistyped_place_is_answered_with_the_names_that_resemble_it(app: App) -> None:
+    with pytest.raises(NotFound, match=r"named 'aprove': did you mean 'approve' or 'approve#1'\?"):
+        app.rollback("r", to="aprove")
+    with pytest.raises(NotFound, match="named 'zzz': its stages and calls are put, pay, "):
+        app.fork("r", "f", at="zzz")
+
+
+def test_a_mistyped_gate_is_answered_with_the_open_gates(app: App) -> None:
+    with pytest.raises(GateClosed, match=r"gate 'aprove' .* it is unknown; its open gates are 'approve'$"):
+        app.answer("r", {"again": True}, gate="aprove")
+
+
+def test_an_answer_to_a_parent_names_the_child_that_asks(stage: Stage) -> None:
+    @stage.flow
+    async def child(run: AsyncRun) -> Any:
+        return await run.ask("ok?", bool)
+
+    @stage.flow
+    async def middle(run: AsyncRun) -> Any:
+        return await run.child("child")
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        return await run.child("middle")
+
+    stage.start(flow)
+    asks = rf"; its child run '{stage.run_id}/.*child#1' has the open gate 'ask', so answer that run$"
+    with pytest.raises(NotFound, match=asks):
+        stage.app.answer(stage.run_id, True)
+    with pytest.raises(GateClosed, match=asks):
+        stage.app.answer(stage.run_id, True, gate="ask")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.engine.record import Positioned, full_name
-from holdfast.model.names import is_named
+from holdfast.model.names import is_named, local_name
 
 _STAGES: Final = "loop#1"
 """The loop of a declared workflow, each turn of which is a stage."""
@@ -33,6 +33,16 @@ def find_places(live: list[Positioned], nodes: Mapping[int, str | None], name: s
         return [Place(calls[name] - 1, name)]
     stages = [Place(position, stage) for position, stage in _stages(live, nodes) if stage == name]
     return stages or [Place(position - 1, full) for full, position in calls.items() if is_named(full, name)]
+
+
+def known_names(live: list[Positioned], nodes: Mapping[int, str | None]) -> list[str]:
+    """The names that places of the run go by, oldest first: its stages, and its calls as they are shown."""
+    calls = [
+        local_name(full_name(entry.get("in", ""), entry["call"]))
+        for _, entry in live
+        if "call" in entry and entry["kind"] != "log"
+    ]
+    return list(dict.fromkeys([stage for _, stage in _stages(live, nodes)] + calls))
 
 
 def _stages(live: list[Positioned], nodes: Mapping[int, str | None]) -> list[tuple[int, str]]:

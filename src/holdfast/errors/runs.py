@@ -65,7 +65,8 @@ class InvalidGraph(InvalidInput):
         self.problems = problems
 
 
-def _close_matches(name: str, known: list[str]) -> list[str]:
+def close_matches(name: str, known: list[str]) -> list[str]:
+    """The known names that resemble a mistyped one."""
     from difflib import get_close_matches  # loaded by those who mistype
 
     return get_close_matches(name, sorted(known))
@@ -76,7 +77,7 @@ class UnknownWorkflow(NotFound):
 
     def __init__(self, workflow: str, known: list[str]) -> None:
         self.workflow = workflow
-        self.close_matches = _close_matches(workflow, known)
+        self.close_matches = close_matches(workflow, known)
         meant = f"did you mean {' or '.join(map(repr, self.close_matches))}? " if self.close_matches else ""
         super().__init__(
             f"this app has no workflow {workflow!r}: {meant}it has {', '.join(sorted(known)) or 'none'}; "

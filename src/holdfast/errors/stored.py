@@ -243,8 +243,8 @@ class AlreadyAnswered(Conflict):
 class GateClosed(Conflict):
     """The gate is not there, was closed, or has expired."""
 
-    def __init__(self, run_id: str, gate: str, state: str) -> None:
-        super().__init__(f"gate {gate!r} of run {run_id!r} takes no answer: it is {state}")
+    def __init__(self, run_id: str, gate: str, state: str, more: str = "") -> None:
+        super().__init__(f"gate {gate!r} of run {run_id!r} takes no answer: it is {state}" + (more and f"; {more}"))
         self.run_id = run_id
         self.gate = gate
         self.state = state

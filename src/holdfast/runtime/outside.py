@@ -32,7 +32,7 @@ from holdfast.model.names import find_gates, gate_labels
 from holdfast.model.rows import GateRow, RunRow
 from holdfast.model.status import CANCELLED, PAUSED, READY, TERMINAL, WAITING
 from holdfast.runtime.codec import CODEC
-from holdfast.runtime.reads import past_of
+from holdfast.runtime.reads import first_entry, past_of
 from holdfast.runtime.reaper import timer_item
 from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
 from holdfast.store.seal import check_run, check_seal
@@ -127,7 +127,9 @@ def answer(
     row = yield from known_run(app, run_id)
     found = yield lambda: app.core.port.gates(row.run, None, NUMBER_MAX)
     known = [gate_row for _, gate_row in found]
-    chosen = _chosen(row, known, gate)
+    fits = find_gates(known, gate) if gate is not None else known
+    asking: str = (yield lambda: _asking_children(app, row)) if not fits and row.status not in TERMINAL else ""
+    chosen = _chosen(row, known, gate, asking)
     info = gate_info(row, chosen)
     if info.who and who not in info.who:
         raise InvalidAnswer(run_id, info.gate, [f"{who!r} may not answer it; it is for {', '.join(info.who)}"])
@@ -146,12 +148,35 @@ def answer(
         raise AlreadyAnswered(run_id, info.gate, first.answered_by or "", first.answered_at.isoformat()) from None
 
 
-def _chosen(run: RunRow, gates: list[GateRow], gate: str | None) -> GateRow:
+def _asking_children(app: AppCore, row: RunRow) -> str:
+    """The open gates of the run's children, as what to answer instead; empty if there are none."""
+    if not first_entry(app.core, row):  # a journal of another program
+        return ""
+    for child, entry in record_of(past_of(app.core, row).entries).children.items():
+        found = None if entry["detached"] else app.core.port.run(child)
+        if found is None:
+            continue
+        rows = [gate for _, gate in app.core.port.gates(found.run, "open", NUMBER_MAX)]
+        if rows:
+            return f"; its child run {child!r} has the open gate {_labels(rows)}, so answer that run"
+        inner = _asking_children(app, check_run(found))
+        if inner:
+            return inner
+    return ""
+
+
+def _labels(gates: list[GateRow]) -> str:
+    labels = gate_labels([row.gate for row in gates if row.state == "open"]).values()
+    return ", ".join(repr(label) for label in labels)
+
+
+def _chosen(run: RunRow, gates: list[GateRow], gate: str | None, asking: str) -> GateRow:
+    """The gate meant. `asking`: what to say of the gates of children, if the run has none that fits."""
     if gate is not None:
         check_id("gate", gate)
         named = find_gates(gates, gate)
         if not named:
-            raise GateClosed(run.run_id, gate, "unknown")
+            raise GateClosed(run.run_id, gate, "unknown", f"its open gates are {_labels(gates) or 'none'}{asking}")
         if len(named) > 1:
             listed = ", ".join(repr(row.gate) for row in named)
             raise InvalidInput(f"{gate!r} names {len(named)} open gates of run {run.run_id!r}; give one of: {listed}")
@@ -160,13 +185,13 @@ def _chosen(run: RunRow, gates: list[GateRow], gate: str | None) -> GateRow:
     if len(still_open) == 1:
         return still_open[0]
     if still_open:
-        names = ", ".join(repr(label) for label in gate_labels([row.gate for row in still_open]).values())
+        names = _labels(still_open)
         raise InvalidInput(f"run {run.run_id!r} has {len(still_open)} open gates; say which with gate=: {names}")
     if gates:  # the newest tells who was first
         return max(gates, key=lambda row: (row.answered_us or 0, row.opened_us))
     if run.status in TERMINAL:
         raise RunEnded(run.run_id, run.status)
-    raise NotFound(f"run {run.run_id!r} has no gate to answer; it is {run.status}")
+    raise NotFound(f"run {run.run_id!r} has no gate to answer; it is {run.status}{asking}")
 
 
 # --- events and requests ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from holdfast.limits import NUMBER_MAX
 from holdfast.model.names import gate_labels
 from holdfast.model.rows import RunRow
 from holdfast.model.status import PAUSED, WAITING
-from holdfast.runtime.reads import Past, past_of
+from holdfast.runtime.reads import Past, first_entry, past_of
 from holdfast.store.seal import check_run
 from holdfast.verbs.values import body_value, moment
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def describe_waits(app: AppCore, row: RunRow) -> str:
     """What the run waits for, or why it is paused; empty if neither is recorded."""
-    if row.status not in (WAITING, PAUSED):
+    if row.status not in (WAITING, PAUSED) or not first_entry(app.core, row):  # a journal of another program
         return ""
     past = past_of(app.core, row)
     if row.status == PAUSED:

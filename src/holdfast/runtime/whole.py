@@ -8,9 +8,10 @@ from holdfast.engine.commands import EntryData
 from holdfast.engine.edits import Edit
 from holdfast.engine.goingback import LedgerLine, tells_of_effect, without
 from holdfast.engine.line import Line, LoopMark, Span, line_of, minus
-from holdfast.engine.positions import LISTED_MAX, find_places
+from holdfast.engine.positions import LISTED_MAX, find_places, known_names
 from holdfast.engine.record import Positioned, live_path, record_of
 from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
+from holdfast.errors.runs import close_matches
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.status import CANCELLED, TERMINAL
 from holdfast.runtime.reads import entry_data, resume_of
@@ -138,7 +139,14 @@ class Whole(NamedTuple):
             )
         if places:
             return places[0].position
-        raise NotFound(f"run {self.run.run_id!r} has no checkpoint, stage or call named {to!r}")
+        known = known_names(self.live, nodes)
+        near = " or ".join(map(repr, close_matches(to, known)))
+        listed = ", ".join(known[-LISTED_MAX:]) or "none"
+        raise NotFound(
+            f"run {self.run.run_id!r} has no checkpoint, stage or call named {to!r}: "
+            + (near and f"did you mean {near}? ")
+            + f"its {'newest ' if len(known) > LISTED_MAX else ''}stages and calls are {listed}"
+        )
 
     def base(self, to: int) -> Base:
         """What is needed to resume from position `to`."""
