@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from typing import Any, cast
 
 import pytest
 
 from holdfast import (
+    App,
     AsyncRun,
     BlockingCall,
     InputConflict,
     InvalidInput,
     NotFinished,
+    Run,
     RunFailed,
     RunNotFound,
     UnknownWorkflow,
@@ -49,7 +52,7 @@ def test_the_same_id_with_other_input_is_refused(stage: Stage) -> None:
         return order
 
     stage.start(flow, "A")
-    for args, kwargs in ((("B",), {}), ((), {"order": "A"}), (("A", "B"), {})):
+    for args, kwargs in ((("B",), {}), ((), {"order": "B"}), (("A", "B"), {})):
         with pytest.raises(InputConflict, match="already started with another input"):
             stage.start(flow, *args, **kwargs)
     with pytest.raises(InputConflict, match="another workflow"):
@@ -299,3 +302,32 @@ def test_a_task_that_is_cancelled_gives_its_run_back(awaiting: Stage) -> None:
     asyncio.run(outside())
     assert awaiting.status() == "ready"
     assert awaiting.app.handle(awaiting.run_id).result(5) == "done"
+
+
+@dataclasses.dataclass
+class Options:
+    fast: bool = False
+
+
+DEFAULT = Options()
+
+
+def _refund(run: Run, order: str, amount: int = 5, options: Options = DEFAULT) -> Any:
+    return run.ask("ok?", bool)
+
+
+async def _async_refund(run: AsyncRun, order: str, amount: int = 5, options: Options = DEFAULT) -> Any:
+    return await run.ask("ok?", bool)
+
+
+@pytest.mark.parametrize("refund", [_refund, _async_refund])
+def test_the_same_input_by_position_by_keyword_or_by_default_is_the_same_run(refund: Any) -> None:
+    with App("memory:") as app:
+        app.workflow(name="refund")(refund)
+        app.start("refund", "A", run_id="r")
+        for args, kwargs in [(("A",), {}), ((), {"order": "A"}), (("A", 5), {}), (("A",), {"options": Options()})]:
+            assert app.start("refund", *args, run_id="r", **kwargs).status() == "waiting"
+        with pytest.raises(InputConflict, match=r"another input \(argument 'order': 'A', now 'B'\)"):
+            app.start("refund", "B", run_id="r")
+        with pytest.raises(InputConflict, match=r"another input \(argument 'amount': 5, now 6\)"):
+            app.start("refund", order="A", amount=6, run_id="r")

@@ -54,6 +54,24 @@ class Arguments:
 
         return self._each(args, kwargs, check)
 
+    def differing(self, one: Typed, other: Typed, settle: Callable[[Any], Any]) -> list[tuple[str, Any, Any]] | None:
+        """The parameters whose values differ, with both, however they were given; None if a call does not bind."""
+        first, second = self._bound(one, settle), self._bound(other, settle)
+        if first is None or second is None:
+            return None
+        return [(name, value, second[name]) for name, value in first.items() if value != second[name]]
+
+    def _bound(self, given: Typed, settle: Callable[[Any], Any]) -> dict[str, Any] | None:
+        """The value of every parameter after the run, defaults included, as it would be stored."""
+        if self._signature is None:
+            return None
+        try:
+            bound = self._signature.bind(None, *given[0], **given[1])
+            bound.apply_defaults()
+            return {name: settle(value) for name, value in list(bound.arguments.items())[1:]}
+        except (TypeError, Unstorable):
+            return None
+
     def typed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Typed:
         """Stored arguments as the function is called with them."""
 

@@ -65,6 +65,11 @@ class Workflow(Generic[P, R]):
         """Whether the function can be called so; a run that can only fail is not begun."""
         self._input.check_call(args, kwargs)
 
+    def differing_input(self, stored: dict[str, Any], given: dict[str, Any]) -> list[tuple[str, Any, Any]] | None:
+        """The arguments that differ between two `started` entries, with both values; None if that is unknown."""
+        pairs = [(tuple(entry.get("args", ())), entry.get("kwargs", {})) for entry in (stored, given)]
+        return self._input.differing(pairs[0], pairs[1], CODEC.settled)
+
     def typed_input(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Stored input as the function's annotations name its types."""
         return self._input.typed(args, kwargs)

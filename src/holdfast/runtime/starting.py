@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import reprlib
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -166,10 +167,25 @@ def create(app: AppCore, start: Start, *, take: bool) -> Acts[tuple[RunRow, Clai
     found = yield lambda: first_entry(app.core, row)
     if found.get("workflow", row.workflow) != start.workflow:
         raise InputConflict(start.run_id, f"workflow ({row.workflow!r})")
-    same = [found.get(name) == settled.get(name) for name in ("args", "kwargs", "parent")]
-    if not found or not all(same):
-        raise InputConflict(start.run_id, "input")
+    _check_same_input(app, start, found, settled)
     return row, None
+
+
+def _check_same_input(app: AppCore, start: Start, found: dict[str, Any], settled: dict[str, Any]) -> None:
+    """Refuse other input than the run was started with. By position, by keyword or by default is the same."""
+    if not found or found.get("parent") != settled.get("parent"):
+        raise InputConflict(start.run_id, "input")
+    if all(found.get(name) == settled.get(name) for name in ("args", "kwargs")):
+        return
+    known = app.known(start.workflow)
+    differing = known.differing_input(found, settled) if known is not None else None
+    if differing:
+        name, stored, given = differing[0]
+        raise InputConflict(
+            start.run_id, f"input (argument {name!r}: {reprlib.repr(stored)}, now {reprlib.repr(given)})"
+        )
+    if differing is None:
+        raise InputConflict(start.run_id, "input")
 
 
 _ALONE: Final[tuple[NewRun, tuple[NewCheckpoint, ...]]] = NewRun(required=True), ()
