@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, ChildFailed, RunFailed, StorageFailed
+from holdfast import AsyncRun, ChildFailed, NotFinished, RunFailed, StorageFailed, UnknownWorkflow
 from holdfast.testing import replay
 from tests.engine.stage import Stage
 
@@ -227,7 +227,7 @@ def test_a_crash_between_any_two_commits_finds_the_same_child_again(local: Stage
 def test_a_child_of_an_unknown_workflow_waits_for_a_process_that_knows_it(local: Stage) -> None:
     @local.flow
     async def parent(run: AsyncRun) -> Any:
-        return await run.child("elsewhere", 1)
+        return await run.child("elsewhere", 1, enqueue=True)
 
     assert local.start(parent).status() == "waiting"
     assert local.status(f"{local.run_id}/child:elsewhere#1") == "ready"
@@ -251,3 +251,33 @@ def test_a_child_needs_input_that_can_be_stored(local: Stage) -> None:
 
     with pytest.raises(RunFailed, match="must be storable"):
         local.start(parent).result(5)
+
+
+def test_a_child_of_a_mistyped_name_is_refused_and_nothing_waits_for_it(stage: Stage) -> None:
+    @stage.flow
+    async def kid(run: AsyncRun) -> int:
+        return 1
+
+    @stage.flow
+    async def parent(run: AsyncRun, detached: bool) -> Any:
+        try:
+            await run.child("kidd", detached=detached)
+        except UnknownWorkflow as error:
+            await run.ask("what now?", bool)
+            return error.close_matches
+
+    for detached in (False, True):
+        handle = stage.start("parent", detached, run_id=f"{stage.run_id}-{detached}")
+        stage.restart()
+        assert stage.app.answer(handle.run_id, True).result(5) == ["kid"]
+        assert [info.run_id for info in stage.app.runs(prefix=handle.run_id)] == [handle.run_id]
+
+
+def test_whoever_waits_for_a_child_that_no_worker_knows_is_told(local: Stage) -> None:
+    @local.flow
+    async def parent(run: AsyncRun) -> Any:
+        return await run.child("kidd", enqueue=True)
+
+    child = rf"child run '{local.run_id}/child:kidd#1' of workflow 'kidd', which no living worker knows$"
+    with pytest.raises(NotFinished, match=child):
+        local.start(parent).result(0)

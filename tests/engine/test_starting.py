@@ -325,7 +325,10 @@ def test_the_same_input_by_position_by_keyword_or_by_default_is_the_same_run(ref
     with App("memory:") as app:
         app.workflow(name="refund")(refund)
         app.start("refund", "A", run_id="r")
-        for args, kwargs in [(("A",), {}), ((), {"order": "A"}), (("A", 5), {}), (("A",), {"options": Options()})]:
+        same: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+            (("A",), {}), ((), {"order": "A"}), (("A", 5), {}), (("A",), {"options": Options()}),
+        ]  # fmt: skip
+        for args, kwargs in same:
             assert app.start("refund", *args, run_id="r", **kwargs).status() == "waiting"
         with pytest.raises(InputConflict, match=r"another input \(argument 'order': 'A', now 'B'\)"):
             app.start("refund", "B", run_id="r")

@@ -18,16 +18,20 @@ from holdfast.engine.commands import Ended, EntryData, Plan, ReadFamilyChild, Ru
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import with_recorded_trace
 from holdfast.engine.scope import Scope
-from holdfast.errors import ChildFailed, InvalidInput
+from holdfast.errors import ChildFailed, InvalidInput, UnknownWorkflow
 from holdfast.ids import check_id
 from holdfast.model.status import COMPLETED
 
 
 def child(
     exe: Execution, scope: Scope, workflow: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any],
-    key: str | None, detached: bool, definition: Any = None,
+    key: str | None, detached: bool, definition: Any = None, enqueue: bool = False,
+    unknown: UnknownWorkflow | None = None,
 ) -> Plan[Any]:  # fmt: skip
-    """Start a child run and return its result; detached, start it and return its id."""
+    """Start a child run and return its result; detached, start it and return its id.
+
+    `unknown` refuses a child that is not recorded yet, since no process might ever execute it.
+    """
     keyed = key is not None
     with scope.call(f"child:{name}", key, ("child",)) as (call, entries):
         if entries and entries[-1]["kind"] == "child_ended":
@@ -42,6 +46,8 @@ def child(
         yield from exe.attend(scope, call, keyed, lasting=True)
         if entries:
             child_id = entries[0]["child"]
+        elif unknown is not None:
+            raise unknown
         else:
             epoch = f"@{exe.line.epoch}" if exe.line.epoch else ""
             child_id = check_id("child run_id", _child_id(f"{exe.run_id}/{scope.named(call)}{epoch}"))
@@ -54,7 +60,7 @@ def child(
         source = entries[0].get("of") if entries else entry.get("of")
         read = exe.inbox_read
         ended: Ended | None = yield RunChild(
-            child_id, workflow, args, kwargs, scope.named(call), detached, definition, source, exe.forked
+            child_id, workflow, args, kwargs, scope.named(call), detached, definition, source, exe.forked, enqueue
         )
         if detached:
             scope.pending.append(scope.entry("child_started", call, keyed, child=child_id))

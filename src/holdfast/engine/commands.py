@@ -205,6 +205,8 @@ class RunChild(Command):
     """The run of which the child is a fork, from its beginning."""
     forked: str = ""
     """How such a fork treats effects its family performed."""
+    enqueue: bool = False
+    """Leave it to a worker."""
 
 
 class Ended(Command):

@@ -204,24 +204,25 @@ class AsyncRun(RunBase):
     @overload
     def child(
         self, workflow: Workflow[..., Any] | str, /, *args: Any, detached: Literal[True], key: str | None = None,
-        **kwargs: Any,
+        enqueue: bool = False, **kwargs: Any,
     ) -> Coroutine[Any, Any, str]: ...  # fmt: skip
     @overload
     def child(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
     @overload
     def child(
         self, workflow: Workflow[..., R], /, *args: Any, key: str | None, detached: Literal[False] = False,
-        **kwargs: Any,
+        enqueue: bool = False, **kwargs: Any,
     ) -> Coroutine[Any, Any, R]: ...  # fmt: skip
     @overload
     def child(self, workflow: str, /, *args: Any, **options: Any) -> Coroutine[Any, Any, Any]: ...
     def child(  # type: ignore[misc]  # options are taken before what is the workflow's
-        self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False, **kwargs: Any
-    ) -> Coroutine[Any, Any, Any]:
+        self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False,
+        enqueue: bool = False, **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Start a child run and return its result; see `Run.child`."""
         return UnawaitedCall(
             self, "child", workflow,
-            lambda: self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached)),
+            lambda: self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached, enqueue)),
             (*args, *kwargs.values()),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from holdfast.engine import asking, children, effects, parallel, steps, values, 
 from holdfast.engine.commands import Plan
 from holdfast.engine.execution import Execution
 from holdfast.engine.scope import Scope
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, UnknownWorkflow
 
 if TYPE_CHECKING:
     from holdfast.runtime.carrier import Carrier
@@ -69,11 +69,15 @@ def sleep_until(exe: Execution, scope: Scope, when: Any, key: str | None) -> Pla
 
 def child(
     carrier: Carrier, scope: Scope, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None,
-    detached: bool,
+    detached: bool, enqueue: bool,
 ) -> Plan[Any]:  # fmt: skip
     name = workflow if isinstance(workflow, str) else getattr(workflow, "name", getattr(workflow, "__name__", ""))
-    result = yield from children.child(carrier.exe, scope, workflow, name, args, kwargs, key, detached)
     known = carrier.app.known(name)
+    is_unknown = known is None and isinstance(workflow, str) and not enqueue
+    result = yield from children.child(
+        carrier.exe, scope, workflow, name, args, kwargs, key, detached, enqueue=enqueue,
+        unknown=UnknownWorkflow(name, list(carrier.app.registry.workflows)) if is_unknown else None,
+    )  # fmt: skip
     return result if detached or known is None else known.typed_result(result)
 
 

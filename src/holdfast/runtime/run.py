@@ -272,29 +272,31 @@ class Run(RunBase):
     @overload
     def child(
         self, workflow: Workflow[..., Any] | str, /, *args: Any, detached: Literal[True], key: str | None = None,
-        **kwargs: Any,
+        enqueue: bool = False, **kwargs: Any,
     ) -> str: ...  # fmt: skip
     @overload
     def child(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def child(
         self, workflow: Workflow[..., R], /, *args: Any, key: str | None, detached: Literal[False] = False,
-        **kwargs: Any,
+        enqueue: bool = False, **kwargs: Any,
     ) -> R: ...  # fmt: skip
     @overload
     def child(self, workflow: str, /, *args: Any, **options: Any) -> Any: ...
     def child(  # type: ignore[misc]  # options are taken before what is the workflow's
-        self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False, **kwargs: Any
-    ) -> Any:
+        self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False,
+        enqueue: bool = False, **kwargs: Any,
+    ) -> Any:  # fmt: skip
         """Start a child run and return its result. It has its own journal; if this run is cancelled, so is it.
 
         The result has the type that the child's return annotation names. With `detached=True` its id is returned at
-        once and it is on its own.
+        once and it is on its own. With `enqueue=True` a worker executes it, perhaps of another program; without, a name
+        that this app has not registered is an UnknownWorkflow.
 
         Example:
             text = run.child(greet, "ana")
         """
-        return self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached))
+        return self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached, enqueue))
 
     def loop(self, *, key: str | None = None) -> Iterator[int]:
         """The durable loop: each turn ends with a checkpoint of `run.state`, and finished turns are never replayed.

@@ -274,7 +274,7 @@ def run_child(carrier: Carrier, command: RunChild) -> Acts[Ended | None]:
         command.run_id, name, version, command.args, command.kwargs, parent=parent, definition=command.definition,
         source=command.source, forked=command.forked,
     )  # fmt: skip
-    here = known is not None and not command.detached
+    here = known is not None and not command.detached and not command.enqueue
     there = (yield lambda: app.core.port.run(command.run_id)) if known is not None and known.is_declared else None
     if there is None:
         row, claimed = yield from create(app, start if known is None else known.prepared(start), take=here)
