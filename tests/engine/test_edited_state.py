@@ -114,6 +114,25 @@ def test_an_edit_is_refused_before_anything_is_written_or_pauses_the_run(stage: 
     with pytest.raises(InvalidInput, match="one of them"):
         stage.app.fork(stage.run_id, f"{stage.run_id}-no", state={}, update={"a": 1})
     fork = f"{stage.run_id}-fork"
-    with pytest.raises(RunError, match="draft"):
+    with pytest.raises(InvalidInput, match="draft"):
         stage.app.fork(stage.run_id, fork, at="ask#1", update={"draft.x.y": 1})
+    stage.app.answer(stage.run_id, {"ok": True})
+    with pytest.raises(RunError, match="draft"):  # after a call, only a replay finds the state
+        stage.app.fork(stage.run_id, fork, at="send", update={"draft.x.y": 1})
     assert stage.status(fork) == "paused"
+
+
+def test_a_path_that_the_saved_state_does_not_have_makes_no_fork(stage: Stage) -> None:
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        run.state["order"] = {"amount": 10}
+        await run.checkpoint()
+        await run.ask("ok?", bool)
+        return dict(run.state)
+
+    stage.start(flow)
+    fork = f"{stage.run_id}-fork"
+    with pytest.raises(InvalidInput, match=r"the state has no 'order\.amount\.x'"):
+        stage.app.fork(stage.run_id, fork, at="ask#1", update={"order.amount.x": 3})
+    stage.app.fork(stage.run_id, fork, at="ask#1", update={"order.amount": 3})
+    assert stage.app.answer(fork, True).result(5) == {"order": {"amount": 3}}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.engine.edits import Edit, Path, path_of
+from holdfast.engine.edits import Edit, Path, changed, path_of
 from holdfast.engine.goingback import cut_at, without
 from holdfast.engine.line import Line
 from holdfast.errors import CheckpointNotFound, InvalidInput
@@ -17,7 +17,7 @@ from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, Ne
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.status import READY
 from holdfast.runtime.codec import CODEC
-from holdfast.runtime.reads import RESUME, entry_data
+from holdfast.runtime.reads import RESUME, entry_data, state_of
 from holdfast.runtime.starting import Acts, new_run_id
 from holdfast.runtime.whole import Base, Whole, whole_of
 from holdfast.state.encoder import Encoded, encode
@@ -47,12 +47,33 @@ def forked(
     while True:
         whole: Whole = yield lambda: whole_of(app.core, run_id)
         name = check_id("new run_id", new_id) if new_id is not None else new_run_id(app, whole.run.workflow or "fork")
-        commit = _commit(app, whole, name, _position(whole, to, step, checkpoint_id), effects, change)
+        position = _position(whole, to, step, checkpoint_id)
+        if change.paths:
+            yield lambda whole=whole, at=position: _check_paths(app, whole, at, change)
+        commit = _commit(app, whole, name, position, effects, change)
         outcome = yield commit
         if type(outcome) is Committed:
             return name
         if outcome.why != why.SOURCE:  # else the source was swept while it was read: read it again
             raise refusal(app.place, commit, outcome)
+
+
+def _check_paths(app: AppCore, whole: Whole, to: int, change: _Change) -> None:
+    """Refuse paths that the state does not have, if it was saved just before that position.
+
+    After other calls, and after an earlier edit, the state is known only when the code is replayed.
+    """
+    rows = [row for row in whole.checkpoints if row.lane == "" and row.covers <= to]
+    if not rows or whole.base(to).edits:
+        return
+    between = {entry["kind"] for position, entry in whole.live if rows[-1].covers < position <= to}
+    if between <= _WITHOUT_CALLS:
+        state, _ = state_of(app.core, whole.run, rows[-1].checkpoint_id)
+        if isinstance(state, dict):
+            changed(state, change.paths)
+
+
+_WITHOUT_CALLS: Final = frozenset({"saved", "turn", "log"})
 
 
 class _Change(NamedTuple):
