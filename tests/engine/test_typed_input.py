@@ -16,7 +16,8 @@ import pydantic
 import pytest
 
 import holdfast
-from holdfast import App, AsyncRun, InvalidInput, Run, Unstorable
+from holdfast import App, AsyncRun, InvalidInput, NotFinished, Run, Unstorable
+from holdfast.inspect.timeline import timeline
 from holdfast.testing import replay
 
 if TYPE_CHECKING:
@@ -353,3 +354,18 @@ def test_a_run_whose_input_no_longer_fits_the_code_is_paused(tmp_path: Path) -> 
     with App(url) as app:
         flows(app, Item, [])
         assert app.resume("r").result(5) == Item("cup")
+
+
+@pytest.mark.parametrize("name", ["plain", "waiting"])
+def test_enqueued_input_that_does_not_fit_pauses_the_run_and_says_why(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    with App(url) as client, App(url) as server:
+        flows(server, Item, [])
+        handle = client.start(name, {"colour": "x"}, run_id="r", enqueue=True)
+        worker = server.worker()
+        worker.run(until_idle=True)
+        assert (handle.status(), worker.failed) == ("paused", 1)
+        assert "does not fit" in client.store.journal("r")[-1].data["message"]
+        assert "argument 'value' does not fit" in timeline(client.store, "r").standing.sentence
+        with pytest.raises(NotFinished, match="cannot go on as things are: .* argument 'value' does not fit"):
+            handle.result(0)

@@ -12,7 +12,7 @@ from holdfast.engine.commands import Send
 from holdfast.engine.definitions import refused
 from holdfast.engine.edits import Edits, Replacement, changed
 from holdfast.engine.execution import Execution
-from holdfast.engine.failures import call_of, place_of
+from holdfast.engine.failures import call_of, failure_of, place_of
 from holdfast.engine.line import Line
 from holdfast.engine.loops import restore
 from holdfast.engine.record import record_of
@@ -28,7 +28,7 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.errors.runs import traceback_text
-from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem
+from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewEntry, NewItem
 from holdfast.model.rows import RunRow
 from holdfast.model.status import FAILED, PAUSED, READY
 from holdfast.runtime.carrier import Carrier
@@ -91,6 +91,7 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
     """Move a run on."""
     row = claimed.row
     carrier = Carrier(app, claimed.place, row, app.lease_s, claimed.taken_at, force=claimed.force)
+    unfit = False
     try:
         workflow = app.known(row.workflow)
         if workflow is None:
@@ -100,7 +101,7 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
         if past.line.edits:
             edits = yield lambda: edited(app.core, row, past.line)
             set_edits(exe, edits)
-        started = exe.record.started
+        started, unfit = exe.record.started, True
         given = ((), {}) if exe.record.rollback else workflow.typed_input(started["args"], started["kwargs"])
     except GeneratorExit:
         raise
@@ -108,7 +109,7 @@ def move(app: AppCore, claimed: Claimed) -> Acts[Moved]:
         # Damaged, not a workflow's, or its input cannot be made here: it would be taken again at once, for ever.
         hopeless = isinstance(broken, Exception) and not isinstance(broken, (StorageError, UnknownWorkflow))
         with contextlib.suppress(StorageError):
-            yield from _put_back(carrier, PAUSED if hopeless else READY)
+            yield from _put_back(carrier, PAUSED if hopeless else READY, _reason(app, broken) if unfit else ())
         app.nonces.discard(row.nonce)
         if hopeless and not isinstance(broken, HoldfastError):
             text = f"run {row.run_id!r} cannot be executed here and is paused: {type(broken).__name__}: {broken}"
@@ -219,9 +220,16 @@ def _try_to_put_back(carrier: Carrier) -> Acts[None]:
         yield from _put_back(carrier, READY)
 
 
-def _put_back(carrier: Carrier, status: str) -> Acts[None]:
+def _put_back(carrier: Carrier, status: str, entries: tuple[NewEntry, ...] = ()) -> Acts[None]:
     """Give back a run this process cannot move on."""
-    yield Commit(carrier.row.run_id, carrier.core.ids.token(8), carrier.place.guard(), status=status, release=True)
+    guard = carrier.place.guard()
+    yield Commit(carrier.row.run_id, carrier.core.ids.token(8), guard, status=status, release=True, entries=entries)
+
+
+def _reason(app: AppCore, error: BaseException) -> tuple[NewEntry, ...]:
+    """The entry that says why a run with a sound journal is paused: its input does not fit the code of this process."""
+    entry = {"kind": "diverged", "message": failure_of(error, causes=0)["message"]}
+    return (NewEntry("diverged", value_body(app.core, entry, "a journal entry")),)
 
 
 def deliver(app: AppCore, row: RunRow, messages: list[tuple[int, Send]]) -> Acts[tuple[str, ...]]:

@@ -80,7 +80,7 @@ class Worker:
         self.moved = 0
         """How many times a run was moved on."""
         self.failed = 0
-        """How many of the runs it moved on failed."""
+        """How many of the runs it moved on failed, or were paused since their input does not fit."""
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Worker:
         with self._lock:
             self._active.pop(claimed.row.nonce, None)
             self.moved += 1
-            self.failed += moved is not None and moved.status == FAILED
+            self.failed += moved.status == FAILED if moved is not None else isinstance(error, InvalidInput)
             self._adopts_at = 0.0  # it may have woken a run that is known only by what it carries
         self._ear.wake()
 
