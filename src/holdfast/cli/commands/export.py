@@ -27,8 +27,8 @@ def command(
 ) -> int:
     """Write runs to an archive or as another system's files.
 
-    An archive holds one run with its checkpoints, journal, side effects and state; any store can import it. Without -o
-    it becomes a file in the current directory, named after the run. Claims, open questions and timers stay behind.
+    An archive holds one run with its checkpoints, journal, side effects, open questions, timers and state; any store
+    can import it. Without -o it becomes a file in the current directory, named after the run. Claims stay behind.
 
     \b
     Examples:
