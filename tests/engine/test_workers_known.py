@@ -116,3 +116,24 @@ def test_a_killed_worker_is_not_living(stage: Stage) -> None:
         process.kill()
         process.wait()
         process.stdout.close() if process.stdout else None
+
+
+@pytest.mark.parametrize("url", ["memory:", "dir:{}", "sqlite:{}/runs.db"])
+def test_a_worker_ends_when_its_app_is_closed(tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = App(url.format(tmp_path))
+    app.workflow(name="b")(_nothing)
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            app.worker().run()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: _known(app) == {"b"}, "the worker is at work")
+    app.close()
+    thread.join(60)
+    assert (thread.is_alive(), raised) == (False, [])
+    assert "the worker ends, since its store was closed" in caplog.text

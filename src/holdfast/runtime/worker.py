@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import US
 from holdfast.engine.waiting import seconds_us
-from holdfast.errors import HoldfastError, InvalidInput, StorageError
+from holdfast.errors import HoldfastError, InvalidInput, StorageError, StoreClosed
 from holdfast.limits import CLAIMS_PER_COMMIT_MAX
 from holdfast.model.commit import Commit, Refused
 from holdfast.model.status import FAILED, READY
@@ -115,6 +115,9 @@ class Worker:
                 self._register(self._names())
                 self._reap()
                 claimed = self._claim()
+            except StoreClosed as error:
+                _log.warning("the worker ends, since its store was closed: %s", error)
+                return
             except StorageError as error:
                 _log.warning("the store is in trouble, trying again: %s", error)
                 self._stopping.wait(_TROUBLE_S)

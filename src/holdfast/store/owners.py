@@ -23,7 +23,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from holdfast.errors import Conflict, StorageFailed
+from holdfast.errors import Conflict, StorageFailed, StoreClosed
 from holdfast.forking import watch, watch_restless
 
 _PATIENCE_S: Final = 2.0
@@ -111,8 +111,11 @@ class Owners:
 
     def write_workflows(self, owner: str, workflows: Sequence[str]) -> None:
         """Write into the owner's file what it executes; it must have announced itself here."""
+        path = self._path(owner)
         with _signs.lock, self._translated():
-            handle, _ = _signs.given[self._path(owner)]
+            if path not in self._announced:
+                raise StoreClosed(f"{self._directory}: owner {owner!r} is not announced there; the store was closed")
+            handle, _ = _signs.given[path]
             text = _first_line(owner) + (json.dumps(list(workflows)).encode() + b"\n" if workflows else b"")
             os.pwrite(handle, text, 0)
             os.ftruncate(handle, len(text))
