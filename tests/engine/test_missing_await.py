@@ -348,3 +348,42 @@ def test_a_task_that_was_never_awaited_does_not_outlive_the_run(awaiting: Stage)
 
     assert isinstance(awaiting.app._core.loop.run(outcome()), MissingAwait)
     assert awaiting.calls == []
+
+
+@pytest.mark.parametrize("save", [AsyncRun.checkpoint, lambda run: run.ask("ok?", bool), lambda run: asyncio.sleep(0)])
+def test_a_call_put_into_the_state_without_await_is_named(awaiting: Stage, save: Any) -> None:
+    async def flow(run: AsyncRun) -> None:
+        run.state["x"] = {"parts": [run.step(len, "a")]}
+        await save(run)
+
+    awaiting.flow(flow)
+    awaiting.start(flow)
+    found = failure(awaiting)
+    assert found["type"] == "MissingAwait"
+    assert line_of(flow, "run.step") in found["message"]
+
+
+def test_a_loop_of_an_async_workflow_asks_for_async_for(awaiting: Stage) -> None:
+    async def flow(run: AsyncRun) -> None:
+        for _ in run.loop():  # type: ignore[attr-defined]
+            awaiting.calls.append("turn")
+
+    awaiting.flow(flow)
+    awaiting.start(flow)
+    assert "`async for turn in run.loop()`" in failure(awaiting)["message"]
+    assert awaiting.calls == []
+
+
+def test_an_effect_that_returns_a_call_without_await_has_happened(awaiting: Stage) -> None:
+    async def flow(run: AsyncRun) -> None:
+        def pay() -> list[Any]:
+            awaiting.calls.append("paid")
+            return [run.step(len, "a")]
+
+        await run.effect(pay)
+
+    awaiting.flow(flow)
+    awaiting.start(flow)
+    assert failure(awaiting)["type"] in ("ResultLost", "MissingAwait")
+    assert [effect.state for effect in awaiting.onlooker.effects(awaiting.run_id)] == ["done"]
+    assert awaiting.calls == ["paid"]

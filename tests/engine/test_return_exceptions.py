@@ -116,3 +116,12 @@ def test_diverging_code_is_not_an_outcome(local: Stage) -> None:
         local.app.answer(local.run_id, True)
     assert local.calls == []
     assert local.status() == "paused"
+
+
+def test_errors_among_results_cannot_be_returned_and_the_hint_names_their_text(local: Stage) -> None:
+    @local.flow
+    async def flow(run: AsyncRun) -> Any:
+        return await run.map(int, "1x", return_exceptions=True)
+
+    with pytest.raises(RunFailed, match=r"store str\(error\) instead"):
+        local.start(flow).result(5)

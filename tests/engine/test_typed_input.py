@@ -367,5 +367,5 @@ def test_enqueued_input_that_does_not_fit_pauses_the_run_and_says_why(tmp_path: 
         assert (handle.status(), worker.failed) == ("paused", 1)
         assert "does not fit" in client.store.journal("r")[-1].data["message"]
         assert "argument 'value' does not fit" in timeline(client.store, "r").standing.sentence
-        with pytest.raises(NotFinished, match="cannot go on as things are: .* argument 'value' does not fit"):
+        with pytest.raises(NotFinished, match=r"cannot go on as things are: .* argument 'value' does not fit"):
             handle.result(0)

@@ -9,7 +9,7 @@ from holdfast.engine.commands import EntryData, Plan, Send
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.record import shown
-from holdfast.errors import Diverged, Halted, InvalidInput, LeaseLost, RunError
+from holdfast.errors import Diverged, Halted, InvalidInput, LeaseLost, MissingAwait, RunError
 from holdfast.model.status import CANCELLED, COMPLETED, FAILED, PAUSED
 
 
@@ -76,7 +76,10 @@ def _end(exe: Execution, entry: EntryData) -> Plan[None]:
     }  # fmt: skip
     try:
         written = yield from exe.write(exe.root, [entry], status=entry["kind"], snapshot=exe.snapshot([entry]), **more)
-    except InvalidInput as refused:  # the result or the state cannot be stored: the run ends all the same
+    except (
+        InvalidInput,
+        MissingAwait,
+    ) as refused:  # result or state cannot be stored: the run ends all the same
         if entry["kind"] == COMPLETED:
             entry = {"kind": FAILED, "error": failure_of(refused)}
         exe.root.pending.clear()

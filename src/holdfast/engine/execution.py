@@ -316,7 +316,10 @@ class Execution:
             more["inbox_read"] = self.waits_read
         try:
             written = yield from self.write(root, entries, **more, snapshot=self.snapshot(entries))
-        except InvalidInput:  # the state cannot be stored; a replay makes it again, so the code will be told there
+        except (
+            InvalidInput,
+            MissingAwait,
+        ):  # the state cannot be stored; a replay makes it again and raises
             written = yield from self.write(root, entries, **more)
         self.released = written.status
         self._note_unreached([entry for entry in entries if entry["kind"] == "unreached"])

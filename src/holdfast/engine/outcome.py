@@ -15,7 +15,7 @@ from holdfast.engine.retry import Retry
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import Spec, again_later
 from holdfast.engine.verdicts import Classifier
-from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, ResultLost, StepFailed
+from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, MissingAwait, ResultLost, StepFailed
 from holdfast.ids import check_id
 
 
@@ -136,7 +136,7 @@ def record_done(this: EffectCall, raw: Any, us: int, how: str = "") -> Plan[Any]
     """It happened. If its result cannot be kept it still counts as done."""
     try:
         result = this.exe.codec.settled(raw)
-    except InvalidInput as unstorable:
+    except (InvalidInput, MissingAwait) as unstorable:
         return (yield from record_outcome(this, error=unstorable, us=us, how=how, done=True))
     del raw
     return (yield from record_outcome(this, result=result, us=us, how=how))

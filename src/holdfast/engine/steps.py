@@ -13,7 +13,7 @@ from holdfast.engine.failures import failure_of, with_recorded_trace
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.scope import Scope, check_key
-from holdfast.errors import InvalidInput, StepFailed
+from holdfast.errors import InvalidInput, MissingAwait, StepFailed
 
 STEP_KINDS = ("step", "attempt")
 TIMEOUT_S_MAX: Final = 10**9
@@ -95,7 +95,7 @@ def _live(
                 result = exe.codec.settled(raw)
                 del raw  # a large one is not held twice while it is committed
                 break
-            except InvalidInput as unstorable:
+            except (InvalidInput, MissingAwait) as unstorable:
                 error, final = unstorable, True
         if final or attempt >= retry.attempts or not retry.covers(error):
             yield from _failed(exe, scope, call, keyed, spec, digest, error, attempt, command.took_us)

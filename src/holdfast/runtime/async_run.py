@@ -6,7 +6,7 @@ import datetime as dt
 import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from holdfast.engine import loops
 from holdfast.engine.commands import Plan
@@ -285,6 +285,9 @@ class _AsyncTurns(AsyncIterator[int]):
         self._run = run
         self._key = key
         self._loop: loops.Loop | None = None
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("run.loop() of an async workflow is for `async for turn in run.loop()`, not for `for`")
 
     async def __anext__(self) -> int:
         run = self._run

@@ -96,6 +96,11 @@ class UnawaitedCall(Coroutine[Any, Any, R]):
 
     __getitem__ = __iter__ = __len__ = __contains__ = _refuse_items
 
+    def refuse_storage(self) -> None:
+        """Called by the encoder of values, which knows this class only by this method."""
+        if self._coroutine is None:
+            raise self._error("the call itself was stored, and not its result")
+
     def __getattr__(self, name: str) -> Any:
         if name in ("__name__", "__qualname__"):
             return f"run.{self._error.args[0]}"

@@ -39,10 +39,11 @@ def lower_object(value: object, builtin_types: tuple[Any, ...], check: Check) ->
         if isinstance(value, base):
             return base(value)
     kind = type(value)
-    raise Unstorable(
-        f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored; "
-        "turn it into built-in types such as str, a dataclass, a msgspec struct or a Pydantic model"
-    )
+    if hasattr(kind, "refuse_storage"):  # a call that was not awaited knows better what is wrong
+        value.refuse_storage()  # type: ignore[attr-defined]
+    hint = "turn it into built-in types such as str, a dataclass, a msgspec struct or a Pydantic model"
+    hint = "store str(error) instead" if isinstance(value, BaseException) else hint
+    raise Unstorable(f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored; {hint}")
 
 
 def _lower_struct(struct: msgspec.Struct, builtin_types: tuple[Any, ...], check: Check) -> object:
