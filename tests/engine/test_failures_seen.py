@@ -138,3 +138,25 @@ def test_a_worker_counts_what_failed_and_says_so(stage: Stage, caplog: pytest.Lo
     assert worker.failed == 2
     assert {vars(record)["run_id"] for record in _failures(caplog)} == {f"{stage.run_id}-bad-{n}" for n in (1, 2)}
     assert "2 of the runs that this worker moved on failed" in caplog.messages
+
+
+def test_the_logged_line_is_the_users_when_a_library_raised_with_a_cause_of_its_own(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = (
+        "def ask():\n    try:\n        int('x')\n    except ValueError as error:\n        raise OSError from error\n"
+    )
+    client: dict[str, Any] = {}
+    exec(compile(source, "/somewhere/site-packages/client.py", "exec"), client)
+
+    def pay() -> None:
+        client["ask"]()
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> None:
+        await run.step(pay)
+
+    with caplog.at_level(logging.ERROR, logger="holdfast"):
+        stage.start(flow)
+    (record,) = _failures(caplog)
+    assert vars(record)["where"] == f"{__file__}:{pay.__code__.co_firstlineno + 1} in pay"

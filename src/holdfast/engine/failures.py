@@ -71,7 +71,7 @@ def call_of(failure: dict[str, Any]) -> str:
 
 
 def _traced(error: BaseException) -> tuple[str, str]:
-    """The traceback without the library's own frames, and the user's line in it.
+    """The traceback without the library's own frames, and the user's line in it; empty if all are of libraries.
 
     The library's frames stay where the error is neither the user's nor one the library raises on purpose.
     """
@@ -79,9 +79,9 @@ def _traced(error: BaseException) -> tuple[str, str]:
     if isinstance(error, RunError):
         told.__notes__ = None  # what a replay noted is recorded as the cause
     users = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
-    own = [frame for frame in users if not any(part in frame.filename for part in _LIBRARIES)] or users
+    own = [frame for frame in users if not any(part in frame.filename for part in _LIBRARIES)]
     if users and (isinstance(error, HoldfastError) or told.stack[-1] is users[-1]):
-        told.stack = traceback.StackSummary.from_list(users[users.index(own[0]) :])
+        told.stack = traceback.StackSummary.from_list(users[users.index((own or users)[0]) :])
     where = f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
     return "".join(told.format(chain=False)), where
 
