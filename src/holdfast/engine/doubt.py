@@ -26,6 +26,8 @@ def resolve(this: EffectCall, why: str, error: BaseException | None = None) -> P
     """
     of_another = any("of" in entry for entry in this.entries)
     policy = "ask" if this.exe.forked == "ask" and of_another else this.world.in_doubt
+    if policy == "fail" and error is None and this.is_retried:
+        policy = "ask"  # it has failed so before, and would fail with every retry
     retry = retry_of(this.spec.retry, Retry())
     may_retry = error is None or (this.attempt < retry.attempts and retry.covers(error))
     found, checked = None, ""
@@ -35,7 +37,7 @@ def resolve(this: EffectCall, why: str, error: BaseException | None = None) -> P
         return (yield from record_done(this, found.result, 0, how="checked"))
     this.in_doubt = found is not DidNotHappen
     if not this.in_doubt and not may_retry:
-        return (yield from record_outcome(this, error=error, how="checked"))
+        return (yield from record_outcome(this, error=error, how="checked", proven=True))
     by_key = error is not None and this.spec.retry is not None and takes_token(this.spec.fn)
     if may_retry and (not this.in_doubt or policy == "retry" or by_key):
         if error is not None:

@@ -86,7 +86,7 @@ def _live(this: EffectCall) -> Plan[Any]:
         return found if found is not AGAIN else (yield from _intend(this))
     last = entries[-1]
     if last["kind"] != "attempt":
-        return (yield from _resolved(this, _DIED))
+        return (yield from _resolved(this, _reason(this)))
     if last.get("doubt") and not is_repeatable(this):  # the code has changed since
         return (yield from _resolved(this, f"it raised {last['error']['type']}: {last['error']['message']}"))
     yield from await_turn(exe, this.scope, this.call, this.keyed, last)
@@ -98,13 +98,14 @@ def _intend(this: EffectCall) -> Plan[Any]:
     """Record the intent and perform it. If the ledger has this key already, that decides."""
     world = this.world
     mark = Mark(this.key, "intent", world.tool, world.target, world.undo is not None, call=describe_call(this))
-    entry = this.first("intent", token=this.token)
+    is_doubtful = this.reason is not None and not is_repeatable(this)
+    entry = this.first("intent", token=this.token, **({"doubt": this.reason} if is_doubtful else {}))
     try:
         yield from this.exe.write(this.scope, [entry], marks=(mark,))
     except EffectKnown as known:
         return (yield from _known(this, known.state, known.result, known.call))
     this.entries = [entry]
-    return (yield from _perform(this))
+    return (yield from _resolved(this, _reason(this)) if is_doubtful else _perform(this))
 
 
 def _known(this: EffectCall, state: str, result: Any, call: Any) -> Plan[Any]:
@@ -204,7 +205,13 @@ def _after_error(this: EffectCall, error: BaseException, us: int) -> Plan[Any]:
             f"it was not retried, since {type(error).__name__} does not prove that nothing happened: list it in "
             f'not_done=, give {this.spec.name!r} a parameter idempotency_key, or pass in_doubt="retry"'
         )
-    return (yield from record_outcome(this, error=error, us=us, hint=hint))
+    proven = verdict == NOT_DONE and (this.attempt == 1 or not is_repeatable(this))  # else an earlier try proved less
+    return (yield from record_outcome(this, error=error, us=us, hint=hint, proven=proven))
+
+
+def _reason(this: EffectCall) -> str:
+    """Why it is in doubt: as recorded, else a process began to perform it and recorded no outcome."""
+    return this.reason or _DIED
 
 
 def _resolved(this: EffectCall, why: str) -> Plan[Any]:

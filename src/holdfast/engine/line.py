@@ -10,7 +10,8 @@ Every checkpoint of the engine carries, under "holdfast" in its metadata, what i
      "epoch": n, "version": n,        rollbacks so far, and the version of the workflow that wrote it
      "left": {key: epoch},            effects that rollbacks have left as they are
      "edits": [{"at", "checkpoint", "entry"}, …],   changes of the state from outside; see `engine.edits`
-     "tokens": {key: [digest, token, epoch]},   failed effects that are retried under the idempotency key they had
+     "tokens": {key: [digest, token, epoch]},   failed effects that are retried under the idempotency key they had;
+                                      of one that may have happened also why, and how many of its intents are kept
      "forked": how}                   only of a fork: how it treats effects its family performed
 """
 

@@ -59,8 +59,8 @@ class EffectCall:
     """One call of an effect."""
 
     __slots__ = (
-        "attempt", "call", "digest", "entries", "exe", "flying", "in_doubt", "key", "keyed", "scope", "spec", "token",
-        "world",
+        "attempt", "call", "digest", "entries", "exe", "flying", "in_doubt", "is_retried", "key", "keyed", "reason",
+        "scope", "spec", "token", "world",
     )  # fmt: skip
 
     def __init__(self, exe: Execution, scope: Scope, spec: Spec, world: World, call: str, entries: list[EntryData]):
@@ -86,9 +86,17 @@ class EffectCall:
             key = f"{key}@{exe.line.left[key]}"
         self.key = check_id("effect key", key)
         told = [entry["token"] for entry in entries if "token" in entry]
-        digest, token, before = exe.line.tokens.get(key, (None, None, 0))
-        if not entries and digest is not None and digest == self.digest:  # it failed, and the run was retried
-            told, epoch = [token] if token is not None else [], before
+        doubt = tries[-1].get("doubt") if tries else None
+        self.reason: str | None = doubt if isinstance(doubt, str) else None
+        """Why it is in doubt, if that is recorded."""
+        self.is_retried = self.reason is not None and "of" not in tries[-1]
+        """The run failed because of it and was retried, and it has not been performed since."""
+        facts = exe.line.tokens.get(key, ())
+        if facts and facts[0] == self.digest:
+            if not entries and self.digest is not None:
+                told, epoch = [facts[1]] if facts[1] is not None else [], facts[2]
+            if len(facts) > 3 and facts[4] == sum(entry["kind"] == "intent" for entry in entries):
+                self.reason, self.is_retried = facts[3], True
         self.token: str = told[0] if told else exe.codec.effect_token(exe.incarnation, key, epoch)
 
     def entry(self, kind: str, **data: Any) -> EntryData:
@@ -144,17 +152,19 @@ def record_done(this: EffectCall, raw: Any, us: int, how: str = "") -> Plan[Any]
 
 def record_outcome(
     this: EffectCall, result: Any = None, error: BaseException | None = None, how: str = "", us: int = 0,
-    doubt: str = "", by: str = "", done: bool = False, hint: str = "",
+    doubt: str = "", by: str = "", done: bool = False, hint: str = "", proven: bool = False,
 ) -> Plan[Any]:  # fmt: skip
     """Record the outcome, in journal and ledger, and tell it. `doubt` says why it fails without being known.
 
     `done`: it happened although there is an error. `hint`: what its error says besides.
+    `proven`: it is certain that it did not happen, so a retry of the run may perform it.
     """
     facts: dict[str, Any] = {"result": result} if error is None else {"error": failure_of(error)}
     facts |= {"attempts": this.attempt} if this.attempt > 1 else {}
     facts |= {"how": how} if how else {}
     facts |= {"by": by} if by else {}
     facts |= {"done": True} if done else {}
+    facts |= {"proven": True} if proven else {}
     if hint:
         facts["error"]["hint"] = hint
     if doubt:

@@ -1,8 +1,9 @@
 """Repair: what a retry of a failed run takes back. Pure.
 
 A retry takes back the entry `failed` and the call that failed, and keeps all finished work. A failed step is taken back
-whole. A failed effect is too, but its idempotency key is kept. Of an effect in doubt only what came of the doubt is
-taken back, so its policy decides again. A failed child stays, and is retried itself.
+whole. A failed effect is too, but its idempotency key is kept; if its exception did not prove that nothing happened it
+is in doubt from then on. Of an effect in doubt only what came of the doubt is taken back, so its policy decides again.
+A failed child stays, and is retried itself.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def repair_cut(live: list[Positioned], is_lost: Callable[[str], bool]) -> Cut | 
         for position, entry in entries:
             if position not in keep:
                 note_taken_back(cut, position, entry, ended=ended)
-        if name in failed and not keep:
-            cut.tokens |= _tokens(entries)
+        if name in failed:
+            cut.tokens |= _tokens(entries, sum(entry["kind"] == "intent" for at, entry in entries if at in keep))
     cut.events.sort(key=lambda entry: int(entry["position"]))
     cut.keys -= {
         entry["key"] for name in calls for at, entry in calls[name] if tells_of_effect(entry) and _stays(cut, at)
@@ -167,10 +168,20 @@ def _pending_tokens(live: list[Positioned]) -> dict[str, list[Any]]:
     return dict(rollbacks[-1].get("tokens", {})) if rollbacks else {}
 
 
-def _tokens(entries: list[Positioned]) -> dict[str, list[Any]]:
-    """The idempotency key of a failed effect, and the digest of the arguments it is for."""
-    first = entries[0][1]
-    if entries[-1][1]["kind"] != "outcome" or "key" not in first:
+def _tokens(entries: list[Positioned], intents: int) -> dict[str, list[Any]]:
+    """The idempotency key of a failed effect, the digest of the arguments it is for, and why it is in doubt, if so.
+
+    `intents`: how many of its intents are kept. With the next one the reason is out of date.
+    """
+    first, last = entries[0][1], entries[-1][1]
+    if last["kind"] != "outcome" or "key" not in first:
         return {}
-    token = next((entry["token"] for _, entry in entries if "token" in entry), None)
-    return {first["key"]: [first.get("digest"), token, first.get("epoch", 0)]}
+    token = next((entry["token"] for _, entry in reversed(entries) if "token" in entry), None)
+    facts = [first.get("digest"), token, first.get("epoch", 0)]
+    return {first["key"]: facts if last.get("proven") else [*facts, _reason(last), intents]}
+
+
+def _reason(outcome: EntryData) -> str:
+    """Why nobody knows whether a failed effect happened."""
+    error = outcome["error"]
+    return str(error["message"] if outcome.get("doubt") else f"it raised {error['type']}: {error['message']}")
