@@ -70,7 +70,7 @@ def test_an_effect_in_doubt_is_tried_again_under_the_key_it_had(stage: Stage) ->
         assert app.answer(stage.run_id, "x").result(10) == ["receipt 30", "x"]
     assert (len(tokens), len({*tokens})) == (3, 1)
     stage.app.rollback(new, 1)
-    assert stage.calls == ["undone"]  # this time it was the copy's own
+    assert stage.calls == []  # under the source's idempotency key it may be the source's
 
 
 def shopping(stage: Stage) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, ClaimLost, DidNotHappen, Keep, KeyReused
+from holdfast import AsyncRun, ClaimLost, DidNotHappen, InDoubt, Keep, KeyReused
 from holdfast.model.commit import Commit, Guard, Take
 from tests.engine.stage import Stage
 
@@ -107,6 +107,46 @@ def test_what_a_fork_performs_itself_is_its_own_to_undo(stage: Stage) -> None:
     assert stage.calls == [("pay", 10)] * 2  # the world was asked, and knew of nothing
     stage.app.rollback(fork.run_id, to=1, enqueue=True)
     assert stage.calls[2:] == [("undo", 10)]
+
+
+@pytest.mark.parametrize("how", ["fork", "copy"])
+@pytest.mark.parametrize("first", ["source", "other"])
+def test_an_effect_in_doubt_that_did_not_happen_is_performed_by_each_run_as_its_own(
+    stage: Stage, how: str, first: str
+) -> None:
+    bank: dict[str, int] = {}
+    is_up: list[bool] = []
+
+    def charge(amount: int, *, idempotency_key: str) -> str:
+        if not is_up:
+            raise InDoubt("the bank did not answer")
+        bank.setdefault(idempotency_key, amount)
+        return idempotency_key
+
+    def refund(result: str, amount: int) -> None:
+        del bank[result]
+
+    stage.undo(refund)
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> Any:
+        receipt = await run.effect(charge, 5, undo="refund")
+        await run.ask("ship?", bool)
+        return receipt
+
+    stage.start(flow)
+    source, other = stage.run_id, f"{stage.run_id}-b"
+    if how == "fork":
+        stage.app.fork(source, other)
+    else:
+        stage.app.store.copy(source, other)
+    is_up.append(True)
+    for run_id in (other, source) if first == "other" else (source, other):
+        stage.app.answer(run_id, {"outcome": "did not happen"})
+    assert len(bank) == (2 if first == "other" else 1), "what the source has done meanwhile is reused"
+    stage.app.rollback(other, to=1, enqueue=True)
+    assert stage.app.answer(source, True, gate="ask#1").result(5) in bank
+    assert len(bank) == 1
 
 
 def test_a_fork_finds_the_relative_that_has_done_the_very_same(stage: Stage) -> None:

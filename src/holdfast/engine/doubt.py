@@ -24,8 +24,7 @@ def resolve(this: EffectCall, why: str, error: BaseException | None = None) -> P
 
     `error` is what this execution has met. After a crash it is None, and the effect may be tried however often it was.
     """
-    of_another = any("of" in entry for entry in this.entries)
-    policy = "ask" if this.exe.forked == "ask" and of_another else this.world.in_doubt
+    policy = "ask" if this.exe.forked == "ask" and this.is_of_another else this.world.in_doubt
     if policy == "fail" and error is None and this.is_retried:
         policy = "ask"  # it has failed so before, and would fail with every retry
     retry = retry_of(this.spec.retry, Retry())

@@ -150,16 +150,48 @@ def _from_family(this: EffectCall) -> Plan[Any]:
         yield from exe.write(this.scope, [entry], marks=(mark,))
         return give_outcome(this, entry)
     this.token = told["token"]
-    entry = this.first("intent", of=line.run_id, token=this.token)
+    why = f"run {line.run_id!r}, which began it, has recorded no outcome" if line.state == "intent" else _DIED
+    doubt = {"doubt": why} if line.state == "intent" else {}
+    entry = this.first("intent", of=line.run_id, token=this.token, **doubt)
     mark = Mark(this.key, "intent", world.tool, world.target, False, call=told)
     yield from exe.write(this.scope, [entry], marks=(mark,))
     this.entries = [entry]
-    return (yield from _resolved(this, _DIED))
+    return (yield from _resolved(this, why))
+
+
+def _done_meanwhile(this: EffectCall) -> Plan[Any]:
+    """What the run that began it has recorded since; `AGAIN` if it has not performed it.
+
+    A fork that was told to ask although it was done keeps to the answer.
+    """
+    if this.in_doubt or not this.is_of_another:
+        return AGAIN
+    source = next(entry["of"] for entry in this.entries if "of" in entry)
+    lines: list[Performed] = yield ReadFamily(this.key)
+    line = next((line for line in lines if line.run_id == source and line.state == "done"), None)
+    if line is None or (line.call or {}).get("digest") != this.digest:
+        return AGAIN
+    if this.exe.forked == "ask" and not any(entry.get("doubt") for entry in this.entries):
+        return AGAIN
+    facts = known_result(line.result, line.call)
+    entry = this.entry("outcome", how="reused", by=source, **facts)
+    told = {"digest": this.digest, "reused": source, "token": this.token}
+    told |= {"lost": line.call["lost"]} if "lost" in line.call else {}
+    mark = Mark(this.key, "done", result=line.result, call=told)
+    yield from this.exe.write(this.scope, [entry], marks=(mark,))
+    return give_outcome(this, entry)
 
 
 def _intend_again(this: EffectCall) -> Plan[None]:
-    """About to be called once more: if the process dies now, nobody knows again."""
-    entry = this.entry("intent", again=True, **({"doubt": True} if this.in_doubt else {}))
+    """About to be called once more: if the process dies now, nobody knows again.
+
+    If another run did not perform it, this run performs it as its own, under an idempotency key of its own.
+    """
+    facts: dict[str, Any] = {"doubt": True} if this.in_doubt else {}
+    if this.is_of_another and not this.in_doubt:
+        this.token = this.exe.codec.effect_token(this.exe.incarnation, this.key, this.exe.line.epoch)
+        facts = {"token": this.token, "own": True}
+    entry = this.entry("intent", again=True, **facts)
     yield from this.exe.write(this.scope, [entry])
     this.entries = [*this.entries, entry]
 
@@ -167,8 +199,8 @@ def _intend_again(this: EffectCall) -> Plan[None]:
 def _perform(this: EffectCall) -> Plan[Any]:
     """Call it, and record what came of it."""
     exe, spec = this.exe, this.spec
-    kwargs = with_token(spec.fn, spec.kwargs, this.token)
     while True:
+        kwargs = with_token(spec.fn, spec.kwargs, this.token)
         command = Call(spec.fn, spec.args, kwargs, spec.timeout_s, world=True)
         try:
             raw = yield command
@@ -181,6 +213,8 @@ def _perform(this: EffectCall) -> Plan[Any]:
             recording = record_done(this, raw, command.took_us)
             del raw  # a large one is not held twice while it is committed
             return (yield from recording)
+        if found is AGAIN:
+            found = yield from _done_meanwhile(this)
         if found is not AGAIN:
             return found
         yield from exe.attend(this.scope, this.call, this.keyed)
@@ -217,6 +251,8 @@ def _reason(this: EffectCall) -> str:
 def _resolved(this: EffectCall, why: str) -> Plan[Any]:
     """Find out what became of it, and perform it if that is what is to be done."""
     found = yield from resolve(this, why)
+    if found is AGAIN:
+        found = yield from _done_meanwhile(this)
     if found is not AGAIN:
         return found
     yield from this.exe.attend(this.scope, this.call, this.keyed)

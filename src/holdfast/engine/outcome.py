@@ -97,7 +97,12 @@ class EffectCall:
                 told, epoch = [facts[1]] if facts[1] is not None else [], facts[2]
             if len(facts) > 3 and facts[4] == sum(entry["kind"] == "intent" for entry in entries):
                 self.reason, self.is_retried = facts[3], True
-        self.token: str = told[0] if told else exe.codec.effect_token(exe.incarnation, key, epoch)
+        self.token: str = told[-1] if told else exe.codec.effect_token(exe.incarnation, key, epoch)
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether what is recorded is about another run's performance of it, under that run's idempotency key."""
+        return any("of" in entry for entry in self.entries) and not any("own" in entry for entry in self.entries)
 
     def entry(self, kind: str, **data: Any) -> EntryData:
         return self.scope.entry(kind, self.call, self.keyed, **data)
@@ -174,10 +179,13 @@ def record_outcome(
     marks: tuple[Mark, ...] = ()
     if not doubt:  # what is in doubt stays so in the ledger
         state: Literal["done", "failed"] = "done" if error is None or done else "failed"
-        call = None
-        if done or (not how and any("of" in entry for entry in this.entries)):  # begun by another run, but done here
+        call, reversible = None, False
+        others = [entry["of"] for entry in this.entries if "of" in entry]
+        if this.is_of_another and done:
+            call = {"digest": this.digest, "reused": others[0], "token": this.token, "lost": facts["error"]}
+        elif not this.is_of_another and (done or (others and not how)):  # begun by another run, but done here
             call = {**describe_call(this), **({"lost": facts["error"]} if done else {})}
-        reversible = call is not None and this.world.undo is not None
+            reversible = this.world.undo is not None
         marks = (Mark(this.key, state, reversible=reversible, result=result, call=call),)
     yield from this.exe.write(this.scope, [entry], marks=marks)
     return give_outcome(this, entry, error)
