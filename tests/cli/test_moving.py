@@ -27,7 +27,7 @@ MAKE = "tests.cli.shop:make"
 
 def test_an_archive_brings_a_run_into_another_store(app: holdfast.App, tmp_path: Path, url: str) -> None:
     app.start("agent", 4, run_id="a/1")
-    assert "open questions, timers and state" in " ".join(run("export", "--help").out.split())
+    assert "open questions, timers and state" in " ".join(run("export", "--help", cwd=tmp_path).out.split())
     done = run("export", "a/1", "--store", url, "--json", cwd=tmp_path)
     assert done.code == 0, done.err
     assert done.data["runs"][0]["files"] == ["a%2F1.holdfast"]
