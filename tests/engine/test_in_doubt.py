@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from typing import Any
 
@@ -10,6 +11,11 @@ import pytest
 
 from holdfast import AsyncRun, DidNotHappen, EffectInDoubt, Happened, InvalidAnswer, RunFailed, StorageFailed
 from tests.engine.stage import Stage
+
+
+@dataclasses.dataclass
+class Receipt:
+    number: str
 
 
 def dies_while_paying(stage: Stage, **options: Any) -> None:
@@ -250,3 +256,25 @@ def test_the_gate_shows_the_idempotency_key_and_what_the_check_said(stage: Stage
     assert line.state == "in_doubt"
     assert line.idempotency_key is not None
     assert len(line.idempotency_key) == 32
+
+
+def test_a_result_that_does_not_fit_the_function_is_asked_for_again(stage: Stage) -> None:
+    def charge(amount: int) -> Receipt:
+        stage.calls.append(amount)
+        raise TimeoutError("no answer")
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> str:
+        return (await run.effect(charge, 5)).number
+
+    stage.start(flow)
+    for answer in ({"outcome": "happened"}, {"outcome": "happened", "result": "R1"}):
+        assert stage.app.answer(stage.run_id, answer).status() == "waiting"
+        stage.restart()
+        (gate,) = stage.app.gates(stage.run_id)
+        assert "does not fit the annotation" in gate.prompt
+        assert "result=" in gate.prompt
+    answer = {"outcome": "happened", "result": {"number": "R1"}}
+    assert stage.app.answer(stage.run_id, answer).result(5) == "R1"
+    assert stage.restart().handle(stage.run_id).result(5) == "R1"
+    assert stage.calls == [5]

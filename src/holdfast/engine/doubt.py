@@ -9,9 +9,11 @@ from holdfast.engine.commands import Call, Plan, TimedOut
 from holdfast.engine.failures import summary_of
 from holdfast.engine.forms import field, form_of
 from holdfast.engine.outcome import AGAIN, DidNotHappen, EffectCall, Happened, record_done, record_outcome, try_later
+from holdfast.engine.results import typed_result
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.steps import Spec
 from holdfast.engine.tokens import takes_token, with_token
+from holdfast.errors import InvalidInput
 
 
 def is_repeatable(this: EffectCall) -> bool:
@@ -78,16 +80,19 @@ def _ask_outcome(this: EffectCall, why: str, checked: str) -> Plan[Any]:
     shown = {"effect": spec.name, "key": this.key, "idempotency_key": this.token, "arguments": _shown_arguments(spec)}
     shown |= {"why": why} | ({"check": checked.removeprefix(", and its check ")} if checked else {})
     intents = sum(entry["kind"] == "intent" for entry in this.entries)
-    gate = Gate(
-        name=f"{this.scope.named(this.call)}?{intents}" + (f"@{this.exe.line.epoch}" if this.exe.line.epoch else ""),
-        prompt=f"Did {spec.name} happen? It was begun, and {why}{checked}.",
-        form=form_of(OUTCOME_FORM),
-        show=shown,
-        purpose="in_doubt",
-    )
+    name = f"{this.scope.named(this.call)}?{intents}" + (f"@{this.exe.line.epoch}" if this.exe.line.epoch else "")
+    prompt = f"Did {spec.name} happen? It was begun, and {why}{checked}."
+    gate = Gate(name, prompt, form_of(OUTCOME_FORM), show=shown, purpose="in_doubt")
     since = max(i for i, entry in enumerate(this.entries) if entry["kind"] == "intent")
     asked = [entry for entry in this.entries[since + 1 :] if entry["kind"] in ("asked", "answered")]
-    answer = yield from answered(this.exe, this.scope, this.call, this.keyed, asked, gate)
+    while True:
+        answer = yield from answered(this.exe, this.scope, this.call, this.keyed, asked[:2], gate)
+        problem = _misfit(this, answer.value)
+        if not problem:
+            break
+        asked = asked[2:]
+        gate.name += "+"
+        gate.prompt = f"{prompt} The last answer was not taken: {problem}; give a result= that fits."
     outcome, by = answer.value["outcome"], answer.by
     if outcome == "happened":
         return (yield from record_outcome(this, result=answer.value["result"], how="answered", by=by))
@@ -96,6 +101,17 @@ def _ask_outcome(this: EffectCall, why: str, checked: str) -> Plan[Any]:
         return (yield from record_outcome(this, doubt=doubt, how="answered", by=by))
     this.in_doubt = False
     return AGAIN
+
+
+def _misfit(this: EffectCall, answer: dict[str, Any]) -> str:
+    """Why the result that was given cannot be that of the effect; empty if it can."""
+    if answer["outcome"] != "happened":
+        return ""
+    try:
+        typed_result(this.spec.fn, answer["result"], this.call)
+    except InvalidInput as error:
+        return str(error)
+    return ""
 
 
 def _shown_arguments(spec: Spec) -> list[str]:
