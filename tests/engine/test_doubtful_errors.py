@@ -11,13 +11,13 @@ import pytest
 from holdfast import (
     AsyncRun,
     DidNotHappen,
-    EffectFailed,
     EffectInDoubt,
     Happened,
     InDoubt,
     InvalidInput,
     Retry,
     RunFailed,
+    StepFailed,
 )
 from tests.engine.stage import Stage
 
@@ -46,7 +46,7 @@ def pays_and_raises(stage: Stage, error: Any, *, key: bool = False, good: int = 
         except EffectInDoubt as failed:
             await run.ask("more?", bool)
             return f"in doubt: {failed}"
-        except EffectFailed as failed:
+        except StepFailed as failed:
             await run.ask("more?", bool)
             return f"failed: {failed}"
 
@@ -189,7 +189,7 @@ def test_a_try_that_proves_that_it_did_nothing_does_not_end_the_doubt_of_an_earl
     async def flow(run: AsyncRun) -> str:
         try:
             await run.effect(pay, in_doubt="retry", retry=Retry(attempts=2, first_s=0))
-        except EffectFailed as error:
+        except StepFailed as error:
             return f"{type(error).__name__}: {error.error_message}"
         return ""
 
@@ -284,7 +284,7 @@ def test_the_call_counts_more_than_the_app_and_the_app_more_than_the_table(stage
             for error in (ValueError("v"), KeyError("k")):
                 try:
                     await run.effect(fail, error, name="fail", in_doubt="fail", **options)
-                except EffectFailed as raised:
+                except StepFailed as raised:
                     found.append(type(raised).__name__)
         return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Diverged, EffectFailed, InvalidInput, KeyReused, Retry
+from holdfast import AsyncRun, Diverged, EffectFailed, InvalidInput, KeyReused, Retry, StepFailed
 from tests.engine.stage import Stage
 
 
@@ -270,7 +270,7 @@ def test_a_result_that_cannot_be_stored_fails_the_effect_and_it_is_not_done_agai
     async def flow(run: AsyncRun) -> str:
         try:
             await run.effect(pay, retry=3)
-        except EffectFailed as error:
+        except StepFailed as error:
             await run.ask("more?", bool)
             return error.error_type
         return ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, AsyncRun, EffectFailed, InvalidInput, RollbackFailed, UnknownWorkflow
+from holdfast import App, AsyncRun, InvalidInput, RollbackFailed, StepFailed, UnknownWorkflow
 from holdfast.runtime import codec
 from holdfast.testing import replay
 from tests.engine.stage import Stage
@@ -216,7 +216,7 @@ def test_an_effect_whose_result_cannot_be_kept_counts_as_done_and_is_undone(
         async for turn in run.loop():
             try:
                 await run.effect(pay, "A", key="pay", undo=refund)
-            except EffectFailed as failed:
+            except StepFailed as failed:
                 seen.append(str(failed))
             if turn == 2:
                 break
@@ -247,7 +247,7 @@ def test_an_effect_with_a_too_large_result_fails_the_same_on_replay(
     async def flow(run: AsyncRun) -> None:
         try:
             await run.effect(pay)
-        except EffectFailed as failed:
+        except StepFailed as failed:
             seen.append(str(failed))
         await run.ask("ok?", bool)
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast import AsyncRun, EffectFailed, EffectInDoubt, RunFailed
+from holdfast import AsyncRun, EffectInDoubt, RunFailed, StepFailed
 from tests.engine.stage import Stage
 from tests.engine.test_transactions import MAKE, a_database, insert, rows
 from tests.postgres import places
@@ -171,7 +171,7 @@ def test_a_commit_that_the_server_refuses_fails_the_transaction(local: Stage, sh
         with shop.connect() as connection:
             try:
                 await run.transaction(connection, pay)
-            except EffectFailed as error:
+            except StepFailed as error:
                 return f"{type(error).__name__} {error.error_type} {connection.closed}"
         return ""
 
@@ -198,7 +198,7 @@ def test_a_try_that_held_the_key_says_that_an_earlier_one_did_not_commit(
         connection: Any = shop.connect() if driver == "psycopg" else sqlite3.connect(path, check_same_thread=False)
         try:
             await run.transaction(connection, pay)
-        except EffectFailed as error:
+        except StepFailed as error:
             return f"{type(error).__name__} {error.error_type}"
         finally:
             connection.close()

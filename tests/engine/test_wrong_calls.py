@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import App, AsyncRun, CheckpointNotFound, EffectFailed, InvalidInput, StorageFailed, Unstorable
+from holdfast import App, AsyncRun, CheckpointNotFound, InvalidInput, StepFailed, StorageFailed, Unstorable
 from tests.engine.stage import Stage
 
 
@@ -154,7 +154,7 @@ def test_an_effect_done_without_a_result_to_keep_tells_so_to_all_who_call_its_ke
         for _ in range(2):
             try:
                 await run.effect(pay, 10, key="pay")
-            except EffectFailed as error:
+            except StepFailed as error:
                 told.append(error.error_type)
         return [told, await run.ask("ok?", bool)]
 

@@ -127,10 +127,10 @@ def _went_on(calls: Calls, name: str) -> bool:
     at, path, ended = calls[name][0][0], calls[name][0][1].get("in", ""), calls[name][-1][0]
     for other, entries in calls.items():
         first, entry = entries[0]
-        if first > ended and any(tells_of_effect(each) for _, each in entries):
-            return True  # whatever its key: it was performed because this one had failed
         scope = entry.get("in", "")
         around = scope in ("", path) or path.startswith((f"{scope}/", "…"))
+        if first > ended and around and any(tells_of_effect(each) for _, each in entries):
+            return True  # whatever its key: it was performed because this one had failed
         if first > at and around and "keyed" not in entry and not path.startswith(f"{other}["):
             return True
     return False
