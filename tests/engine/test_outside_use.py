@@ -313,3 +313,32 @@ def test_an_edit_reaches_the_arguments_of_the_next_call_and_is_not_overwritten(s
     assert first.result(5) == [7, 7]
     with pytest.raises(RunError):
         stage.app.fork(stage.run_id, f"{stage.run_id}-c", at="pay", update={"limit.x": 5})
+
+
+@pytest.mark.parametrize("how", ["copy", "fork"])
+def test_a_failed_effect_has_another_key_in_a_copy_or_fork(stage: Stage, how: str) -> None:
+    fixed: list[bool] = []
+
+    def pay(idempotency_key: str) -> None:
+        if not fixed:
+            raise ValueError("not configured")
+        stage.calls.append(idempotency_key)
+
+    @stage.flow
+    async def flow(run: AsyncRun) -> None:
+        await run.effect(pay, not_done=ValueError)
+
+    stage.start(flow)
+    other = f"{stage.run_id}-{how}"
+    if how == "copy":
+        stage.onlooker.copy(stage.run_id, other)
+    else:
+        stage.app.fork(stage.run_id, other)
+    again = f"{stage.run_id}-again"
+    stage.app.fork(stage.run_id, again)
+    fixed.append(True)
+    for run_id in (other, stage.run_id):
+        stage.app.retry(run_id).result(5)
+    assert len(set(stage.calls)) == len(stage.calls) == 2
+    stage.app.retry(again).result(5)
+    assert len(stage.calls) == 2, "a fork takes over what its family has done since"

@@ -137,8 +137,8 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str, change
     copied = _needed(whole, base)
     numbers = sorted(row.number for row in copied)
     kept = [row for row in whole.effects if _is_before(row, whole, to, cut.keys)]
-    if rows and rows[0].kind == "started":
-        rows[0] = _on_its_own(app, run, rows[0])
+    failed = {row.key for row in whole.effects if row.state == "failed"}
+    rows = [_own_entry(app, run, row, failed) for row in rows]
     return Commit(
         name, app.token(8),
         create=NewRun(True, run.run_id, run.incarnation, run.gc_epoch, pack(f"{run.run_id}@journal.{to}")),
@@ -150,10 +150,17 @@ def _commit(app: AppCore, whole: Whole, name: str, to: int, effects: str, change
     )  # fmt: skip
 
 
-def _on_its_own(app: AppCore, run: RunRow, row: EntryRow) -> EntryRow:
-    """The first entry without the parent: the fork of a child is nobody's child, and its end wakes no run."""
+def _own_entry(app: AppCore, run: RunRow, row: EntryRow, failed: set[str]) -> EntryRow:
+    """An entry as the fork has it.
+
+    The fork of a child is nobody's child, and its end wakes no run. An effect that failed is the fork's own if it is
+    retried, so its idempotency key must be another.
+    """
+    if row.kind not in ("started", "intent"):
+        return row
     entry = entry_data(run, row)
-    if entry.pop("parent", None) is None:
+    wrong = "parent" if row.kind == "started" else "token" if entry.get("key") in failed else ""
+    if entry.pop(wrong, None) is None:
         return row
     return msgspec.structs.replace(row, body=value_body(app.core, entry, "a journal entry"))
 

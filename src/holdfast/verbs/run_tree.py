@@ -224,6 +224,7 @@ class _Renamed:
             return rows._replace(entries=self._entries())
         self._name_runs(journal)
         self._undo_nothing(journal)
+        self._drop_tokens(journal)
         return rows._replace(
             entries=[*self._entries(), *self._started(journal)],
             effects=[inherited(self._core, rows.run, row) for row in rows.effects],
@@ -254,6 +255,12 @@ class _Renamed:
                 self._change(at, token=token)
             if not self._is_moved and "of" not in entry:
                 self._change(at, of=self._node.run_id)
+
+    def _drop_tokens(self, journal: Journal) -> None:
+        """An effect that failed is the copy's own if it is retried, so its idempotency key must be another."""
+        for at, entry in journal.live:
+            if entry["kind"] == "intent" and self._states.get(entry.get("key", "")) == "failed":
+                self._changed[at] = {name: fact for name, fact in entry.items() if name not in ("token", "position")}
 
     def _name_runs(self, journal: Journal) -> None:
         """Its children are its own. Only a child still has a parent: the root of a copy reports to nobody."""

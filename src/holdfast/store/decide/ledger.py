@@ -17,7 +17,7 @@ _replace = msgspec.structs.replace
 MAY_BECOME: Final[dict[str | None, tuple[str, ...]]] = {
     None: ("intent", "done", "failed"),
     "intent": ("done", "failed"),
-    "failed": ("intent",),
+    "failed": ("intent", "done"),
     "done": ("undone",),
     "undone": ("intent", "done"),
 }
