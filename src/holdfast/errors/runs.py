@@ -246,6 +246,9 @@ class DefinitionChanged(RunError):
         self.changes = changes
 
 
+_IN_DOUBT = 'and asks a person whether it happened, unless its check knows or it is declared in_doubt="retry"'
+
+
 class RunFailed(RunError):
     """The workflow raised. `failure` is its error as data: type, message, trace, cause.
 
@@ -253,9 +256,10 @@ class RunFailed(RunError):
     """
 
     def __init__(self, run_id: str, failure: dict[str, Any]) -> None:
+        is_doubtful = failure["type"] == EffectInDoubt.__name__
         super().__init__(
             f"run {run_id!r} failed: {failure['type']}: {failure['message']}; "
-            "app.retry(run_id) goes on from there once the cause is fixed"
+            f"app.retry(run_id) goes on from there {_IN_DOUBT if is_doubtful else 'once the cause is fixed'}"
         )
         self.run_id = run_id
         self.failure = failure

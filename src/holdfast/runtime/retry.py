@@ -76,6 +76,12 @@ def _taken_back(app: AppCore, whole: Whole, lost: set[str]) -> Taken:
         raise Conflict(f"run {run_id!r} has no recorded failure of a workflow, so there is nothing to retry")
     whole.target(cut.to)
     taken = taken_by(app, whole, cut)
+    gone = [each.run_id for each in taken.inside if each.run is None and not each.is_detached]
+    if gone:
+        raise Conflict(
+            f"run {run_id!r} cannot be retried: its failed child run {gone[0]!r} was deleted, so what it did is "
+            "not known; start the run again under another id, or pass force=True to rollback, which starts it again"
+        )
     undo = taken.undo
     effects = [*undo.undo, *undo.irreversible, *undo.in_doubt, *undo.compensated, *undo.let_go]
     if effects:
