@@ -14,6 +14,7 @@ import holdfast
 from holdfast import App, AsyncRun, Conflict, InvalidInput, Keep, MissingAwait, Run, RunError, RunFailed, Unstorable
 from holdfast.engine.verdicts import judge
 from holdfast.model.commit import Commit, NewRun
+from holdfast.runtime.handle import next_look_s
 from tests.engine.stage import Stage
 from tests.engine.test_rollback import Shop
 
@@ -185,6 +186,10 @@ def test_cancelling_twice_is_cancelling_once(stage: Stage) -> None:
     stage.start(flow)
     stage.app.cancel(stage.run_id)
     assert stage.app.cancel(stage.run_id).status() == "cancelled"
+
+
+def test_a_wait_without_a_limit_can_last_for_days() -> None:
+    assert next_look_s(10**6) == next_look_s(30) > next_look_s(0)
 
 
 # --- going back ------------------------------------------------------------------------------------------------------

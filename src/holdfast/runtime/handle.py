@@ -89,7 +89,7 @@ def until_of(timeout: float | None) -> float | None:
 
 def next_look_s(looks: int) -> float:
     """How long to wait: short at first, then at leisure."""
-    return min(_LATER_LOOKS_S, _FIRST_LOOK_S * 1.5**looks)
+    return min(_LATER_LOOKS_S, _FIRST_LOOK_S * 1.5 ** min(looks, 30))
 
 
 def not_finished(
