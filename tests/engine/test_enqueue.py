@@ -15,7 +15,8 @@ from tests.engine.stage import Stage
 def test_a_handle_of_an_enqueued_run_waits_and_executes_nothing(stage: Stage) -> None:
     @stage.flow
     async def flow(run: AsyncRun) -> str:
-        stage.calls.append(threading.get_ident())
+        if run.run_id == stage.run_id:  # the worker also takes what other tests have left
+            stage.calls.append(threading.get_ident())
         return "done"
 
     handle = stage.start(flow, enqueue=True)

@@ -8,6 +8,7 @@ idempotent), or it fails.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -188,11 +189,17 @@ def _intend_again(this: EffectCall) -> Plan[None]:
     If another run did not perform it, this run performs it as its own, under an idempotency key of its own.
     """
     facts: dict[str, Any] = {"doubt": True} if this.in_doubt else {}
+    marks: tuple[Mark, ...] = ()
     if this.is_of_another and not this.in_doubt:
+        with contextlib.suppress(EffectKnown):  # it is recorded so already if the process died behind this commit
+            yield from this.exe.write(this.scope, [], marks=(Mark(this.key, "failed"),))
         this.token = this.exe.codec.effect_token(this.exe.incarnation, this.key, this.exe.line.epoch)
         facts = {"token": this.token, "own": True}
+        world = this.world
+        undo = world.undo is not None
+        marks = (Mark(this.key, "intent", world.tool, world.target, undo, call=describe_call(this)),)
     entry = this.entry("intent", again=True, **facts)
-    yield from this.exe.write(this.scope, [entry])
+    yield from this.exe.write(this.scope, [entry], marks=marks)
     this.entries = [*this.entries, entry]
 
 
