@@ -44,7 +44,7 @@ def test_a_field_named_kind_in_a_foreign_record_is_not_the_entrys_kind(
         put(tmp_path / "in" / f"{name}.json", task(name, "u", **({"kind": kind} if name == "t" else {})))
     report = there_and_back("brainwires", tmp_path / "in", store, tmp_path / "out")
     assert (set(report.runs), report.damaged) == ({"a", "t", "z"}, ())
-    assert [found.kind for found in store.journal("t")] == ["side_effect"]
+    assert [found.kind for found in store.journal("t")] == ["started", "side_effect"]
     assert store.is_done("t", "u")
     assert tree(tmp_path / "out") == tree(tmp_path / "in")
 

@@ -27,6 +27,7 @@ from holdfast.engine.outcome import (
     record_outcome,
     try_later,
 )
+from holdfast.engine.results import typed_result
 from holdfast.engine.retry import ONCE, retry_of
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import Spec, await_turn, check_digest
@@ -110,11 +111,15 @@ def _intend(this: EffectCall) -> Plan[Any]:
 
 
 def _known(this: EffectCall, state: str, result: Any, call: Any) -> Plan[Any]:
-    """The run has called this explicit key elsewhere."""
-    if (call or {}).get("digest") != this.digest:
+    """The ledger has this explicit key: the run has called it elsewhere, or it was marked without a call.
+
+    A line without a call, marked by hand or imported, says nothing of arguments; its key alone decides.
+    """
+    if call is not None and call.get("digest") != this.digest:
         raise KeyReused(this.exe.run_id, this.key)
     if state == "done":
-        entry = this.first("outcome", how="recorded", **known_result(result, call))
+        facts = known_result(result, call) if call is not None else _marked_result(this, result)
+        entry = this.first("outcome", how="recorded", **facts)
         yield from this.exe.write(this.scope, [entry])
         return give_outcome(this, entry)
     this.token = (call or {}).get("token", this.token)
@@ -122,6 +127,16 @@ def _known(this: EffectCall, state: str, result: Any, call: Any) -> Plan[Any]:
     yield from this.exe.write(this.scope, [entry])
     this.entries = [entry]
     return (yield from _resolved(this, _DIED))
+
+
+def _marked_result(this: EffectCall, result: Any) -> dict[str, Any]:
+    """The result of an effect that was marked without a call, if it fits the function; else it is lost."""
+    try:
+        typed_result(this.spec.fn, result, this.call)
+    except InvalidInput as error:
+        message = f"it was marked as done without a result of its type: {error}"
+        return {"error": {"type": "ResultLost", "message": message}, "done": True}
+    return {"result": result}
 
 
 def _from_family(this: EffectCall) -> Plan[Any]:

@@ -162,8 +162,12 @@ class Folder:
                         self._files.rmdir(path)
                     raise
 
-    def put(self, data: bytes, *name: str, sync: bool = True, limited: bool = True) -> None:
+    def put(
+        self, data: bytes, *name: str, sync: bool = True, limited: bool = True, like: tuple[str, ...] | None = None
+    ) -> None:
         """A whole file under this name, in place of what has it. `sync` is only left out for signs of the living.
+
+        It keeps the permissions of the file whose place it takes, or has those of the file `like`.
 
         LimitExceeded if `read` would refuse it; not `limited` are files that are only read line by line, or by people.
         """
@@ -172,7 +176,7 @@ class Folder:
             _check_size(path, data)
         self.make(*name[:-1])
         with translating(f"writing {path}"):
-            put_whole(self._files, beside, path, data, sync=sync)
+            put_whole(self._files, beside, path, data, sync=sync, mode_of=self.at(*(like or name)))
         if sync:
             self.sync(*name[:-1])
 

@@ -66,10 +66,11 @@ class Runner:
         input: dict[str, Any] | None = None,  # noqa: A002 - the word its users know
         *,
         variables: dict[str, Any] | None = None,
+        resume: dict[str, Any] | None = None,
     ) -> Any:
         graph = self._settled(run)
         run.state.clear()
-        run.state.update(first_state(graph, input or {}, variables or {}, {}))
+        run.state.update(first_state(graph, input or {}, variables or {}, _origin(resume) if resume else {}))
         return walk(run, graph, self.known, self.__name__)
 
     def _settled(self, run: Any) -> Graph:
@@ -98,6 +99,16 @@ def first_state(
     state["stage"] = origin.get("stage", {})
     state["graph"] = {"at": origin.get("at", start_of(graph)), "iterations": origin.get("iterations", 0)}
     return state
+
+
+def _origin(resume: dict[str, Any]) -> dict[str, Any]:
+    """Where a run that was imported stands: `at` a stage, after `step` stages, with the `scope` they left."""
+    scope = dict(resume["scope"])
+    scope.pop("input", None)
+    outputs = scope.pop("node_outputs", None) or {}
+    done = {"status": "succeeded", "succeeded": True, "iteration": 1}
+    stage = {name: {**done, "answer": output} for name, output in outputs.items()}
+    return {"state": scope, "stage": stage, "iterations": resume["step"], "at": resume["at"]}
 
 
 def visible(state: dict[str, Any]) -> dict[str, Any]:

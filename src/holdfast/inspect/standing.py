@@ -165,6 +165,8 @@ class _Sentence:
             return (("holdfast", "fork", run_id),)
         if status == "waiting":
             return self._to_answer()
+        if status == "paused" and not self._workflow:
+            return (("holdfast", "show", run_id, "--state"),)
         if status == "paused":
             last = self._newest("paused", "diverged")
             if last is not None and last.kind == "diverged":

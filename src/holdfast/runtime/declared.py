@@ -57,6 +57,8 @@ class DeclaredWorkflow(Workflow):
     def prepared(self, start: Start) -> Start:
         """The run with its definition. Input that does not fit, or a graph that is not sound, is refused."""
         self.check_input(start.args, start.kwargs)
+        if "resume" in start.kwargs:
+            raise InvalidInput(f"{self.name!r} cannot start with resume=, which only an imported run has; leave it out")
         if start.definition is not None:  # the graph inside another, which was checked with that
             graph = Graph.from_data(start.definition["graph"])
         elif self.graph is None:

@@ -21,6 +21,7 @@ from holdfast.errors import (
     NotFound,
     RunClaimed,
     RunEnded,
+    RunError,
     RunNotFound,
 )
 from holdfast.ids import check_id
@@ -246,6 +247,11 @@ def resume(app: AppCore, run_id: str, *, here: bool) -> Acts[tuple[RunRow, Claim
     row = yield from known_run(app, run_id)
     if row.status in TERMINAL:
         raise RunEnded(run_id, row.status)
+    if not (yield lambda: first_entry(app.core, row)):
+        raise RunError(
+            f"run {run_id!r} was not started by a workflow, so there is nothing to resume; read it with store.load and "
+            "go on in the program that saves it"
+        )
     yield from wake_due(app, row)
     return row, (yield from _woken(app, row, here=here))
 

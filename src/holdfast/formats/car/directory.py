@@ -88,7 +88,7 @@ class Directory:
         with self._folder.held():
             own = self._may_save(run_id, claimed.claim if claimed is not None else self._claims.own(run_id))
             _same_definition(run_id, content, own.workflow if own else self._definition(run_id))
-            self._folder.put(data, name)
+            self._folder.put(data, name, like=_names(run_id)[1:] if own else None)
             if own:
                 own.saved = True
 

@@ -1,7 +1,8 @@
 """A Brainwires task as a run whose ledger has its tool calls.
 
-`store.is_done(task, tool_use_id)` and `store.mark_done` then do what the original's marks did. What was marked here
-since comes along when the run is exported.
+`store.is_done(task, tool_use_id)` and `store.mark_done` then do what the original's marks did. A workflow named
+`brainwires` continues the task: it gets the checkpoint, and an effect whose key is a marked tool use is not performed
+again. What was marked here since comes along when the run is exported.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from holdfast.formats.moving.parts import (
     Whole,
     acceptable,
     entry,
+    resume_after,
     root_of,
     same_id,
     small_step,
+    started,
 )
 from holdfast.formats.names import fitting
 from holdfast.formats.shapes import checked, read_checked
@@ -50,7 +53,7 @@ class BrainwiresMover:
 
     def files(self, whole: Whole) -> list[File]:
         run_id = whole.run.run_id
-        state = whole.checkpoints[-1].state if whole.checkpoints else None
+        state = _newest(whole)
         if state is None and not whole.effects:
             raise InvalidInput(f"run {run_id!r} has neither a checkpoint nor effects that could be written")
         if state is None:
@@ -80,6 +83,13 @@ class BrainwiresMover:
         return [
             file._replace(data=write_json(_joined(ours, there["completed_tool_ids"], records, there["updated_at"])))
         ]
+
+
+def _newest(whole: Whole) -> Any:
+    """The newest checkpoint of the task. One that a workflow saved while it continued the task has another shape."""
+    states = [checkpoint.state for checkpoint in whole.checkpoints]
+    tasks = [state for state in states if isinstance(state, dict) and "completed_tool_ids" in state]
+    return (tasks or states or [None])[-1]
 
 
 def _with_effects(state: dict[str, Any], effects: list[Effect]) -> dict[str, Any]:
@@ -124,12 +134,16 @@ def _read(folder: Folder, name: str, core: Core, _problems: list[Problem]) -> Pa
         lines.setdefault(record["tool_use_id"], record)
     for tool_use_id in found["completed_tool_ids"]:
         lines.setdefault(tool_use_id, {"tool_use_id": tool_use_id, "completed_at": found["updated_at"]})
-    entries = [
+    entries = [started(core, WORKFLOW, found, created_us=_us(found["updated_at"]))]
+    entries += [
         entry(core, {**record, "kind": "side_effect"}, _us(record["completed_at"]))
         for record in found["side_effects_log"]
     ]
-    effects = [_effect(core, record, number) for number, record in enumerate(lines.values())]
-    step = Step(found, name, small_step(found["step_index"]), created_us=_us(found["updated_at"]))
+    effects = [_effect(core, record, number) for number, record in enumerate(lines.values(), start=1)]
+    step = Step(
+        found, name, small_step(found["step_index"]), created_us=_us(found["updated_at"]),
+        resume=resume_after(len(entries)),
+    )  # fmt: skip
     return Parts(
         task_id, WORKFLOW, "paused", name, entries, [step], effects, about={"agent": found["agent_id"][:200]}
     )  # fmt: skip

@@ -23,6 +23,7 @@ from holdfast.formats.moving.parts import (
     Step,
     Whole,
     entry,
+    resume_after,
     root_of,
     same_id,
     small_step,
@@ -101,8 +102,9 @@ def _read(folder: Folder, name: str, ending: str, core: Core, _problems: list[Pr
     stages = [entry(core, _stage(result), at_us) for result in paused.get("stage_results", [])]
     status = "waiting" if ending == PAUSED else "paused"
     step = Step(
-        paused, name, small_step(paused["iterations"]), paused["paused_stage_id"], status=status, created_us=at_us
-    )
+        paused, name, small_step(paused["iterations"]), paused["paused_stage_id"], status=status, created_us=at_us,
+        resume=resume_after(len(stages) + 2),
+    )  # fmt: skip
     return Parts(
         paused["run_id"], WORKFLOW, status, name, [started(core, WORKFLOW, paused, created_us=at_us), *stages, asked],
         [step], gates=[gate], about={"workflow": workflow["id"], "stage": paused["paused_stage_id"]},

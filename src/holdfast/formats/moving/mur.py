@@ -16,7 +16,18 @@ from holdfast.formats import mur
 from holdfast.formats.folder import Folder
 from holdfast.formats.instants import microseconds
 from holdfast.formats.lossless import write_json
-from holdfast.formats.moving.parts import File, Parts, Source, Step, Whole, entry, root_of, small_step, started
+from holdfast.formats.moving.parts import (
+    File,
+    Parts,
+    Source,
+    Step,
+    Whole,
+    entry,
+    resume_after,
+    root_of,
+    small_step,
+    started,
+)
 from holdfast.formats.shapes import checked
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Problem
@@ -106,5 +117,5 @@ def _step(checkpoint: dict[str, Any], done: list[dict[str, Any]]) -> Step:
     return Step(
         checkpoint, f"{number}.json", small_step(number), covers=1 + known, checkpoint_id=f"step-{number}",
         created_us=microseconds(checkpoint["created_at"]),
-        resume={"spans": [[1, 1 + known]], "loops": [], "needs": [], "epoch": 0, "version": 1},
+        resume=resume_after(1 + known),
     )  # fmt: skip

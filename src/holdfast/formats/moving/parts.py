@@ -26,6 +26,7 @@ from holdfast.verbs.values import metadata_pairs, value_body
 
 FORMAT: Final = "format"
 _ENGINE: Final = frozenset({"started", "step", "asked", "answered", "version", "rolled_back", "forked"})
+ENDS: Final = frozenset({"completed", "failed", "cancelled"})
 FILE: Final = "file"
 """Under these keys the metadata of an imported run says which system's it was, and what its file was called."""
 
@@ -155,15 +156,27 @@ def entry(core: Core, data: dict[str, Any], created_us: int | None = None, *, fo
     return NewEntry(kind, value_body(core, data, "a journal entry"), created_us)
 
 
+def resume_after(entries: int) -> dict[str, Any]:
+    """What a checkpoint says of the engine's journal, so that its state is not taken for one that was saved by hand."""
+    return {"spans": [[1, entries]], "loops": [], "needs": [], "epoch": 0, "version": 1}
+
+
 def missing_entries(after: int, through: int) -> NewEntry:
     """What stands for entries that are not there: the numbers behind `after` up to `through`."""
     return NewEntry(PRUNED, pruned_body(through), positions=through - after)
 
 
-def started(core: Core, workflow: str, *args: Any, created_us: int | None = None) -> NewEntry:
+def started(
+    core: Core, workflow: str, *args: Any, created_us: int | None = None, kwargs: dict[str, Any] | None = None
+) -> NewEntry:
     """The entry a workflow's run begins with."""
-    data = {"kind": "started", "workflow": workflow, "version": 1, "args": list(args), "kwargs": {}}
+    data = {"kind": "started", "workflow": workflow, "version": 1, "args": list(args), "kwargs": kwargs or {}}
     return entry(core, data, created_us, for_engine=True)
+
+
+def is_continued(whole: Whole) -> bool:
+    """Whether the engine has moved the run on since it was imported."""
+    return any(entry.kind in ENDS or ("call" in entry.data and entry.kind != "asked") for entry in whole.entries)
 
 
 def same_id(run_id: str, inside: object) -> None:

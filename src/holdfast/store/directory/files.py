@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -48,6 +49,10 @@ class Files(Protocol):
 
     def create(self, path: str) -> int:
         """Open a new file for its owner alone, empty."""
+        ...
+
+    def keep_mode(self, handle: int, path: str) -> None:
+        """Give the open file the permissions and the group of another one, if that is there."""
         ...
 
     def open_for_append(self, path: str) -> int:
@@ -141,6 +146,20 @@ class SystemFiles:
     def create(self, path: str) -> int:
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
 
+    def keep_mode(self, handle: int, path: str) -> None:
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        mode, mine = stat.S_IMODE(found.st_mode), os.fstat(handle)
+        if found.st_gid != mine.st_gid:
+            try:
+                os.fchown(handle, -1, found.st_gid)
+            except PermissionError:  # then the group's permissions are for another group, which is not given them
+                mode &= ~0o070
+        if mode != stat.S_IMODE(mine.st_mode):
+            os.fchmod(handle, mode)
+
     def open_for_append(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND)
 
@@ -220,10 +239,12 @@ def translating(doing: str) -> Iterator[None]:
         raise translated(error, doing) from error
 
 
-def put_whole(files: Files, beside: str, path: str, data: bytes | bytearray, *, sync: bool = True) -> None:
+def put_whole(
+    files: Files, beside: str, path: str, data: bytes | bytearray, *, sync: bool = True, mode_of: str | None = None
+) -> None:
     """A whole file under this name, in place of what has it, by way of one `beside`. If it fails, nothing has changed.
 
-    The directory is not synced.
+    With `mode_of` it gets the permissions of that file, if that is there. The directory is not synced.
     """
     try:
         handle = files.create(beside)
@@ -233,6 +254,8 @@ def put_whole(files: Files, beside: str, path: str, data: bytes | bytearray, *, 
     try:
         try:
             files.write(handle, data)
+            if mode_of is not None:
+                files.keep_mode(handle, mode_of)
             if sync:
                 files.sync(handle)
         finally:
