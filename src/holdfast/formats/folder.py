@@ -18,7 +18,7 @@ import logging
 import os
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.errors import DamagedFile, InvalidInput, LimitExceeded, StorageFailed
@@ -163,22 +163,33 @@ class Folder:
                     raise
 
     def put(
-        self, data: bytes, *name: str, sync: bool = True, limited: bool = True, like: tuple[str, ...] | None = None
-    ) -> None:
+        self,
+        data: bytes,
+        *name: str,
+        sync: bool = True,
+        limited: bool = True,
+        like: tuple[str, ...] | None = None,
+        confirm: Callable[[Identity], bool] | None = None,
+    ) -> bool:
         """A whole file under this name, in place of what has it. `sync` is only left out for signs of the living.
 
         It keeps the permissions of the file whose place it takes, or has those of the file `like`.
 
         LimitExceeded if `read` would refuse it; not `limited` are files that are only read line by line, or by people.
+
+        `confirm` is called right before the file gets its name, with its identity; if it returns False, nothing is
+        changed, and the result is False.
         """
         path, beside = self.at(*name), self.at(OWN, _NEW)
         if limited:
             _check_size(path, data)
         self.make(*name[:-1])
         with translating(f"writing {path}"):
-            put_whole(self._files, beside, path, data, sync=sync, mode_of=self.at(*(like or name)))
-        if sync:
+            mode_of = self.at(*(like or name))
+            is_put = put_whole(self._files, beside, path, data, sync=sync, mode_of=mode_of, confirm=confirm)
+        if is_put and sync:
             self.sync(*name[:-1])
+        return is_put
 
     def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> bool:
         """Give a file another name, in place of what has it; False if there is no such file."""

@@ -7,11 +7,12 @@ again. What was marked here since comes along when the run is exported.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import Any, Final
 
 from holdfast.errors import DamagedFile, InvalidInput, NameTaken
-from holdfast.formats.brainwires.names import deno_name, rust_name
+from holdfast.formats.brainwires.names import deno_name, has_older_names, is_older_name, rust_name
 from holdfast.formats.brainwires.shape import STEP_MAX, WorkflowCheckpoint, new_checkpoint
 from holdfast.formats.folder import Folder
 from holdfast.formats.lossless import read_json, write_json
@@ -67,22 +68,36 @@ class BrainwiresMover:
 
     def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:
         """What was marked there since is not replaced: a call that is forgotten would be done again."""
-        (file,) = files
+        file = files[0]._replace(name=(_name_there(folder, whole.run.run_id, files[0].name[0]),))
         data, place = folder.read(*file.name), folder.at(*file.name)
         if data is None or not replace:
-            return files
+            return [file]
         try:
             there = read_checked(data, WorkflowCheckpoint, place)
         except DamagedFile:
-            return files
+            return [file]
         if there["task_id"] != whole.run.run_id:
             raise NameTaken(place, whole.run.run_id, there["task_id"])
         ours = read_json(file.data, place)
-        known = {record["tool_use_id"] for record in ours["side_effects_log"]}
-        records = [record for record in there["side_effects_log"] if record["tool_use_id"] not in known]
-        return [
-            file._replace(data=write_json(_joined(ours, there["completed_tool_ids"], records, there["updated_at"])))
-        ]
+        known = {record["tool_use_id"] for record in there["side_effects_log"]}
+        new = [record for record in ours["side_effects_log"] if record["tool_use_id"] not in known]
+        joined = _joined(ours, there["completed_tool_ids"], [], there["updated_at"])
+        joined["side_effects_log"] = (
+            there["side_effects_log"] + new
+        )  # results of calls are kept with the log's beginning
+        return [file._replace(data=write_json(joined))]
+
+
+def _name_there(folder: Folder, task_id: str, name: str) -> str:
+    """The name of the task's file; another than `name` only if it has one of an older version of Unicode."""
+    if not has_older_names(task_id) or folder.identity(name) is not None:
+        return name
+    for found in folder.names():
+        if found.endswith(_ENDING) and is_older_name(found.removesuffix(_ENDING), task_id):
+            with contextlib.suppress(DamagedFile):
+                if read_checked(folder.read(found) or b"", WorkflowCheckpoint, found)["task_id"] == task_id:
+                    return found
+    return name
 
 
 def _newest(whole: Whole) -> Any:
@@ -127,7 +142,7 @@ def _read(folder: Folder, name: str, core: Core, _problems: list[Problem]) -> Pa
         raise DamagedFile(place, "it was taken away while it was looked at")
     found = read_checked(data, WorkflowCheckpoint, place)
     task_id, stem = found["task_id"], name.removesuffix(_ENDING)
-    if stem not in (rust_name(task_id), deno_name(task_id)):
+    if stem not in (rust_name(task_id), deno_name(task_id)) and not is_older_name(stem, task_id):
         raise DamagedFile(place, f"it is of task {task_id!r}, whose file has another name")
     lines: dict[str, dict[str, Any]] = {}
     for record in found["side_effects_log"]:

@@ -14,7 +14,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from holdfast.errors import HoldfastError, StorageFailed, StorageFull
@@ -240,11 +240,20 @@ def translating(doing: str) -> Iterator[None]:
 
 
 def put_whole(
-    files: Files, beside: str, path: str, data: bytes | bytearray, *, sync: bool = True, mode_of: str | None = None
-) -> None:
+    files: Files,
+    beside: str,
+    path: str,
+    data: bytes | bytearray,
+    *,
+    sync: bool = True,
+    mode_of: str | None = None,
+    confirm: Callable[[Identity], bool] | None = None,
+) -> bool:
     """A whole file under this name, in place of what has it, by way of one `beside`. If it fails, nothing has changed.
 
-    With `mode_of` it gets the permissions of that file, if that is there. The directory is not synced.
+    With `mode_of` it gets the permissions of that file, if that is there. `confirm` is called right before the rename,
+    with the identity of the new file; if it returns False, nothing is renamed, and the result is False. The directory
+    is not synced.
     """
     try:
         handle = files.create(beside)
@@ -260,8 +269,14 @@ def put_whole(
                 files.sync(handle)
         finally:
             files.close(handle)
+        if confirm is not None:
+            written = files.identity(beside)
+            if written is None or not confirm(written):
+                files.unlink(beside)
+                return False
         files.rename(beside, path)
-    except OSError:
+    except (OSError, HoldfastError):
         with contextlib.suppress(OSError):
             files.unlink(beside)
         raise
+    return True
