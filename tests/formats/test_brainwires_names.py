@@ -93,6 +93,17 @@ def test_a_file_with_an_older_name_that_is_another_tasks_is_left_alone(tmp_path:
     assert raw(tmp_path / "a_b.json")["task_id"] == "a.b"
 
 
+def test_a_file_keeps_its_older_name_if_todays_is_another_tasks(tmp_path: Path) -> None:
+    task_id, other, today = f"{GARAY}.", f"{GARAY}/", f"{GARAY}_.json"
+    _put_older(tmp_path, task_id, "__.json", "use-1")
+    _put_older(tmp_path, other, today, "use-9")
+    tasks = brainwires.Directory(tmp_path)
+    assert tasks.mark_step_complete(task_id, "use-2", brainwires.side_effect("use-2", "t"))
+    tasks.save_checkpoint({**(tasks.load_checkpoint(task_id) or {}), "agent_id": "b"})
+    assert raw(tmp_path / "__.json")["completed_tool_ids"] == ["use-1", "use-2"]
+    assert raw(tmp_path / today)["task_id"] == other
+
+
 def test_two_files_of_one_task_are_a_conflict_whatever_their_names(tmp_path: Path) -> None:
     task_id = f"a{GARAY}{GARAY}b"
     _put_older(tmp_path, task_id, "a__b.json", "use-1")

@@ -32,6 +32,7 @@ def write_directories(folder: Path) -> None:
     with contextlib.closing(brainwires.Directory(folder / "brainwires")) as tasks:
         for number in range(3):
             effect = brainwires.side_effect(f"use-{number}", "send_mail", "ana@example.org")
+            effect["completed_at"] = 1_700_000_000 + number  # results of a task that is a second old outlive a copy
             tasks.mark_step_complete("task/a", f"use-{number}", effect, result={"sent": number})
     _write_mur(folder / "mur")
     _write_clawdia(folder / "clawdia")

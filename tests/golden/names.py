@@ -164,5 +164,5 @@ def _in_foreign(folder: Path) -> Names:
     workflow = next((folder / "mur/.holdfast/workflows").iterdir()).read_text()
     return {
         "foreign files": _files(folder), "car claim": list(claim), "brainwires result": list(json.loads(results[0])),
-        "mur workflow": list(json.loads(workflow)),
+        "brainwires result file": list(json.loads(results[0])["file"]), "mur workflow": list(json.loads(workflow)),
     }  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, reveal_type
 import pydantic
 
 import holdfast
+from holdfast.formats import brainwires, mur
 
 app = holdfast.App("memory:")
 
@@ -114,6 +115,14 @@ async def outside_awaiting() -> None:
     reveal_type(await handle.result())  # str
     reveal_type(await app.aio.start(waiting, 3, run_id="r"))  # AsyncHandle[str]
     await app.aio.start(waiting, "three")  # error
+
+
+async def on_files_of_others(tasks: brainwires.Directory, executions: mur.Directory) -> None:
+    reveal_type(await tasks.aio.mark_step_complete("t", "u", {}, result=1))  # bool
+    reveal_type(await tasks.aio.load_checkpoint("t"))  # dict[str, Any] | None
+    reveal_type(await brainwires.Memory().aio.load_checkpoint("t"))  # dict[str, Any] | None
+    reveal_type(await executions.aio.steps("e"))  # list[int]
+    await tasks.aio.load_checkpoint(5)  # error
 
 
 def passed_on(handle: holdfast.Handle, workflow: holdfast.Workflow) -> Any:

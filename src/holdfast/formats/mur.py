@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import DamagedFile, InvalidId, InvalidInput, NotFound, StorageFailed, WorkflowConflict
+from holdfast.formats.aio import AsyncVerbs, awaiting
 from holdfast.formats.folder import OWN, Folder, log
 from holdfast.formats.instants import now_text
 from holdfast.formats.lossless import write_json
@@ -36,7 +37,7 @@ from holdfast.ids import check_id
 from holdfast.model.views import Problem
 from holdfast.store.directory.files import Files, translating
 
-__all__ = ["Directory", "new_checkpoint"]
+__all__ = ["AsyncDirectory", "Directory", "new_checkpoint"]
 
 _STEP: Final = re.compile(r"(0|[1-9][0-9]{0,19})\.json", re.ASCII)
 _ROLLED_BACK: Final = "rolled_back"
@@ -223,6 +224,11 @@ class Directory:
                     self._remove(self._folder.at(OWN, gone))
             self._remove(self._folder.at(OWN, _ROLLED_BACK, execution))
 
+    @property
+    def aio(self) -> AsyncDirectory:
+        """The same verbs, to await, as those of the original are."""
+        return AsyncDirectory(self)
+
     def close(self) -> None:
         """Give back the lock's file. Closing twice is no mistake."""
         self._folder.close()
@@ -261,6 +267,26 @@ class Directory:
             self._folder.put(write_json({"workflow": workflow}), *name)
         if found not in (None, workflow):
             raise WorkflowConflict(execution, workflow, str(found))
+
+
+class AsyncDirectory(AsyncVerbs[Directory]):
+    """`Directory.aio`: the directory's verbs, to await.
+
+    Example:
+        import asyncio
+
+        asyncio.run(executions.aio.load_latest(checkpoint["execution_id"]))
+    """
+
+    save = awaiting(Directory.save)
+    load = awaiting(Directory.load)
+    load_latest = awaiting(Directory.load_latest)
+    steps = awaiting(Directory.steps)
+    executions = awaiting(Directory.executions)
+    problems = awaiting(Directory.problems)
+    roll_back = awaiting(Directory.roll_back)
+    cleanup = awaiting(Directory.cleanup)
+    close = awaiting(Directory.close)
 
 
 def steps_in(folder: Folder, execution: str) -> list[int]:

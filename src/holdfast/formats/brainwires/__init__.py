@@ -1,7 +1,7 @@
 """Brainwires: which tool calls of a task were done, one file per task.
 
-`Directory` and `Memory` have its verbs. A checkpoint is a dict; what it must have is in
-`holdfast.formats.brainwires.shape`.
+`Directory` and `Memory` have its verbs, and their `aio` the same verbs to await. A checkpoint is a dict; what it must
+have is in `holdfast.formats.brainwires.shape`.
 
 Example:
     from holdfast.formats import brainwires
@@ -12,8 +12,16 @@ Example:
     assert not tasks.mark_step_complete("task-a", "use-1", effect)
 """
 
-from holdfast.formats.brainwires.directory import Directory
-from holdfast.formats.brainwires.memory import Memory
+from holdfast.formats.brainwires.directory import AsyncDirectory, Directory
+from holdfast.formats.brainwires.memory import AsyncMemory, Memory
 from holdfast.formats.brainwires.shape import is_completed, new_checkpoint, side_effect
 
-__all__ = ["Directory", "Memory", "is_completed", "new_checkpoint", "side_effect"]
+__all__ = [
+    "AsyncDirectory",
+    "AsyncMemory",
+    "Directory",
+    "Memory",
+    "is_completed",
+    "new_checkpoint",
+    "side_effect",
+]

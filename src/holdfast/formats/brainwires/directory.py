@@ -16,6 +16,7 @@ from holdfast.errors import (
     StorageError,
     StorageFailed,
 )
+from holdfast.formats.aio import AsyncVerbs, awaiting
 from holdfast.formats.brainwires.names import deno_name, has_older_names, is_older_name, rust_name
 from holdfast.formats.brainwires.results import Results
 from holdfast.formats.brainwires.shape import WorkflowCheckpoint, checked_effect, is_completed, marked, to_write
@@ -208,6 +209,11 @@ class Directory:
                 self._folder.remove(name)
                 self._results.drop(task_id)
 
+    @property
+    def aio(self) -> AsyncDirectory:
+        """The same verbs, to await, as those of the original are."""
+        return AsyncDirectory(self)
+
     def close(self) -> None:
         """Give back the lock's file. Closing twice is no mistake."""
         self._folder.close()
@@ -230,10 +236,10 @@ class Directory:
         return names
 
     def _renamed(self, task_id: str, name: str) -> str:
-        """The name to write to. A file with an older name gets today's, under which the original looks."""
-        if not is_older_name(name.removesuffix(ENDING), task_id):
-            return name
+        """The name to write to. A file with an older name gets today's, under which the original looks, if it is free."""
         today = rust_name(task_id) + ENDING
+        if not is_older_name(name.removesuffix(ENDING), task_id) or self._folder.identity(today) is not None:
+            return name
         self._folder.rename((name,), (today,))
         return today
 
@@ -284,3 +290,20 @@ class Directory:
         if trouble is not None:
             raise trouble
         return names[0], None
+
+
+class AsyncDirectory(AsyncVerbs[Directory]):
+    """`Directory.aio`: the directory's verbs, to await.
+
+    Example:
+        import asyncio
+
+        asyncio.run(tasks.aio.save_checkpoint(brainwires.new_checkpoint("task-a", "agent-1")))
+    """
+
+    save_checkpoint = awaiting(Directory.save_checkpoint)
+    load_checkpoint = awaiting(Directory.load_checkpoint)
+    mark_step_complete = awaiting(Directory.mark_step_complete)
+    result = awaiting(Directory.result)
+    delete_checkpoint = awaiting(Directory.delete_checkpoint)
+    close = awaiting(Directory.close)

@@ -6,6 +6,7 @@ import copy
 import threading
 from typing import Any
 
+from holdfast.formats.aio import AsyncVerbs, awaiting
 from holdfast.formats.brainwires.shape import checked_effect, is_completed, marked, to_write
 from holdfast.formats.lossless import write_json
 from holdfast.ids import check_id
@@ -23,6 +24,11 @@ class Memory:
         self._lock = threading.Lock()
         self._tasks: dict[str, dict[str, Any]] = {}
         self._results: dict[tuple[str, str], Any] = {}
+
+    @property
+    def aio(self) -> AsyncMemory:
+        """The same verbs, to await, as those of the original are."""
+        return AsyncMemory(self)
 
     def save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep a task's checkpoint in place of the one before.
@@ -85,3 +91,19 @@ class Memory:
         with self._lock:
             self._tasks.pop(task_id, None)
             self._results = {key: value for key, value in self._results.items() if key[0] != task_id}
+
+
+class AsyncMemory(AsyncVerbs[Memory]):
+    """`Memory.aio`: the verbs, to await.
+
+    Example:
+        import asyncio
+
+        asyncio.run(tasks.aio.save_checkpoint(brainwires.new_checkpoint("task-a", "agent-1")))
+    """
+
+    save_checkpoint = awaiting(Memory.save_checkpoint)
+    load_checkpoint = awaiting(Memory.load_checkpoint)
+    mark_step_complete = awaiting(Memory.mark_step_complete)
+    result = awaiting(Memory.result)
+    delete_checkpoint = awaiting(Memory.delete_checkpoint)
