@@ -7,10 +7,9 @@ the waiting task is cancelled, a verb that has begun is still carried out: load 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
-
-from holdfast.verbs.plans import described
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,4 +31,5 @@ def awaiting(
     async def call(self: AsyncVerbs[Blocking], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(verb, self._blocking, *args, **kwargs)
 
-    return described(call, verb)
+    functools.update_wrapper(call, verb)
+    return call

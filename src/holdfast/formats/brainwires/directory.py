@@ -236,7 +236,7 @@ class Directory:
         return names
 
     def _renamed(self, task_id: str, name: str) -> str:
-        """The name to write to. A file with an older name gets today's, under which the original looks, if it is free."""
+        """The name to write to. A file with an older name gets the one the original looks under, if it is free."""
         today = rust_name(task_id) + ENDING
         if not is_older_name(name.removesuffix(ENDING), task_id) or self._folder.identity(today) is not None:
             return name
