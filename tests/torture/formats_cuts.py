@@ -134,7 +134,9 @@ class Verbs:
             self._five.tasks.delete_checkpoint(name)
             return f"task delete {name}"
         use = f"use-{self._count}"
-        self._five.tasks.mark_step_complete(name, use, brainwires.side_effect(use, "tool", text[:500]), result=text)
+        effect = brainwires.side_effect(use, "tool", text[:500])
+        effect["completed_at"] = self._count  # images do not keep the dates of files, which tell younger tasks apart
+        self._five.tasks.mark_step_complete(name, use, effect, result=text)
         return f"task mark {name}"
 
     def _mur(self, _name: str, text: str) -> str:
@@ -266,7 +268,7 @@ def _mutated(mutant: str | None) -> Any:
     return mock.patch.object(Folder, "put", _put_in_place) if mutant == "in_place" else contextlib.nullcontext()
 
 
-def _put_in_place(self: Folder, data: bytes, *name: str, sync: bool = True) -> None:
+def _put_in_place(self: Folder, data: bytes, *name: str, sync: bool = True, **_choices: Any) -> bool:
     """A file is written where it stands, as three of the originals do, and synced."""
     files, path = self._files, self.at(*name)
     self.make(*name[:-1])
@@ -281,3 +283,4 @@ def _put_in_place(self: Folder, data: bytes, *name: str, sync: bool = True) -> N
     finally:
         files.close(handle)
     self.sync(*name[:-1])
+    return True
