@@ -62,6 +62,17 @@ def made_app(make: Any, url: str, setting: Setting) -> App:
     return app  # type: ignore[no-any-return]
 
 
+def langgraph_adapter() -> Any:
+    """The LangGraph adapter; InvalidInput if LangGraph is not installed."""
+    try:
+        from holdfast.adapters import langgraph
+    except ImportError as error:
+        if error.name is None or not error.name.startswith("lang"):
+            raise
+        raise InvalidInput('LangGraph is not installed; pip install "holdfast[langgraph]"') from error
+    return langgraph
+
+
 def _module(named: str, folder: str, setting: Setting) -> ModuleType:
     try:
         if named.endswith(".py") or os.sep in named:

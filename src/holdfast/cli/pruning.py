@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.cli.loading import langgraph_adapter
 from holdfast.errors import DamagedData, HoldfastError, RunNotFound, StorageError
 from holdfast.model.rows import RunRow
 from holdfast.model.status import TERMINAL
 from holdfast.store.seal import check_run
 from holdfast.verbs import keeping
+from holdfast.verbs.lineage import THREADS
+from holdfast.verbs.plans import run_plan
 from holdfast.verbs.values import moment
 
 if TYPE_CHECKING:
@@ -33,12 +36,18 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """The whole run goes."""
     problem: str | None = None
     """Why nothing, or not everything, was removed."""
+    kept_more: dict[str, int] = {}
+    """Checkpoints kept beyond the newest that were asked for, by reason; see `Pruned.kept_more`."""
+
+    @property
+    def removes(self) -> bool:
+        """Whether there is something to remove."""
+        return bool(self.checkpoints_removed or self.entries_removed or self.bytes_freed or self.deleted)
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there is nothing to do."""
-        gone = self.checkpoints_removed or self.entries_removed or self.bytes_freed
-        return not gone and not self.deleted and self.problem is None
+        """Whether there is nothing to do and nothing to explain."""
+        return not self.removes and self.problem is None and not self.kept_more
 
 
 Work = Callable[["RunInfo"], Line]
@@ -58,10 +67,27 @@ def each(runs: Iterable[RunInfo], work: Work, tell: Callable[[], None]) -> list[
     return lines
 
 
-def pruner(store: Store, keep: Keep, *, dry_run: bool) -> Work:
-    """Prune a run."""
+def pruner(store: Store, keep: Keep, *, fold: bool, dry_run: bool) -> Work:
+    """Prune a run. With `fold`, threads of LangGraph get folds first, so that more can go."""
+    core = store._place.core
+    estimate = keeping.RemovalEstimate(core)
+    if fold:
+        langgraph_adapter()
 
-    return lambda info: _line(info, store.prune(info.run_id, keep, dry_run=dry_run))
+    def work(info: RunInfo) -> Line:
+        folds = None
+        if fold and info.workflow == THREADS:
+            from holdfast.adapters.langgraph import folding
+
+            if dry_run:
+                folds = folding.plan_fold(core, info.run_id, keep)
+            else:
+                run_plan(store._place, folding.fold(store._place, info.run_id, keep))
+        if dry_run:
+            return _line(info, keeping.plan_prune(core, info.run_id, keep, estimate, folds))
+        return _line(info, store.prune(info.run_id, keep))
+
+    return work
 
 
 def checkpoint_remover(store: Store, checkpoint_id: str, lane: str, *, dry_run: bool) -> Work:
@@ -75,12 +101,14 @@ def _line(info: RunInfo, done: Pruned) -> Line:
     return Line(
         run_id=info.run_id, status=info.status, checkpoints_removed=len(done.removed), checkpoints_kept=done.kept,
         entries_removed=done.entries, bytes_freed=done.bytes_freed, deleted=False, problem=done.damage,
+        kept_more=done.kept_more,
     )  # fmt: skip
 
 
 def remover(store: Store, *, dry_run: bool) -> Work:
     """Remove an ended run whole, unless it has changed since it was chosen."""
     core = store._place.core
+    estimate = keeping.RemovalEstimate(core)
 
     def work(info: RunInfo) -> Line:
         found = core.port.run(info.run_id)
@@ -90,7 +118,7 @@ def remover(store: Store, *, dry_run: bool) -> Work:
         if row.status not in TERMINAL or moment(row.updated_us) != info.updated_at:
             return _nothing(info, "it has changed meanwhile")
         checkpoints = core.port.checkpoints(row.run, 0, -1)
-        freed = keeping.would_free(core, row, checkpoints)
+        freed = (estimate if dry_run else keeping.RemovalEstimate(core)).add(row, checkpoints)
         if not dry_run:
             gone = core.port.delete_run(row.run_id, row.commit_id)
             if not isinstance(gone, RunRow):

@@ -6,14 +6,17 @@ index of its own (claims, gates, timers, messages) is read up to a limit. The re
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from holdfast.clock import US
 from holdfast.errors import DamagedData, HoldfastError
 from holdfast.inspect.machine import NETWORK, file_system_of, free_bytes, sized, versions
-from holdfast.inspect.weighing import Weighed, weighed
+from holdfast.inspect.weighing import TOO_MANY, Growth, Weighed, estimate_growth, weigh_biggest
 from holdfast.limits import RESERVE_BYTES
 from holdfast.model.rows import RunRow
 from holdfast.model.status import READY, STATUSES, TERMINAL
@@ -23,6 +26,7 @@ from holdfast.store.decide import is_live
 from holdfast.store.port import About, RunQuery
 from holdfast.store.seal import check_run
 from holdfast.verbs.core import Core
+from holdfast.verbs.lineage import THREADS, Lineage
 from holdfast.verbs.store import Store
 
 SAMPLE: Final = 200
@@ -78,13 +82,14 @@ def health(store: Store, source: str = "") -> Health:
     core = store._place.core
     about = core.port.about()
     sample = _sample(core)
-    heavy = tuple(weighed(core, sample.sound))
+    heavy = weigh_biggest(core, sample.sound)
     findings = [
         *_machine(about),
         *_clocks(core, about, sample),
         *_damage(sample),
+        _lineage(core, sample),
         *_runs(core, sample),
-        *_growth(heavy),
+        *_growth(heavy, estimate_growth(core, sample.sound, heavy)),
     ]
     return Health(
         url=store.url, source=source, versions=versions(), store=about.facts, findings=tuple(findings),
@@ -192,6 +197,17 @@ def _damage(sample: _Sample) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _lineage(core: Core, sample: _Sample) -> Finding:
+    """Threads with checkpoints that cannot be read, because ancestors of their delta channels are missing."""
+    threads = [row for row in sample.sound if row.workflow == THREADS]
+    broken = [
+        row.run_id for row in threads if Lineage(core, row).find_orphans(core.port.checkpoints(row.run, 0, TOO_MANY))
+    ]
+    found = _counted("ancestors", "checkpoints that delta channels need are missing", broken,
+                     "holdfast verify says which; restore the runs from a backup or an archive")  # fmt: skip
+    return msgspec.structs.replace(found, level="bad") if broken else found
+
+
 def _runs(core: Core, sample: _Sample) -> Iterator[Finding]:
     port, now_us = core.port, core.clock.now_us()
     held = port.held(LISTED)
@@ -229,17 +245,17 @@ def _counted(what: str, problem: str, run_ids: list[str], hint: str) -> Finding:
     return Finding(level="warn", what=what, detail=f"{count}: {problem}: {named}", hint=hint)
 
 
-def _growth(heavy: tuple[Weighed, ...]) -> Iterator[Finding]:
+def _growth(heavy: tuple[Weighed, ...], growth: Growth) -> Iterator[Finding]:
     unused = sum(run.unused_chunks for run in heavy)
-    free = sum(run.prune_frees or 0 for run in heavy)
-    total = sum(run.bytes or 0 for run in heavy)
+    free, total = growth.bytes, sum(run.bytes or 0 for run in heavy)
     if unused:
         detail = f"{unused} chunks of the biggest runs are not needed by anything"
         yield Finding(level="warn", what="chunks", detail=detail, hint="the next prune of these runs frees them")
     if free > 1_000_000 and free * 2 > total:
+        runs = "1 run" if len(growth.run_ids) == 1 else f"{len(growth.run_ids)} runs"
         yield Finding(
-            level="warn", what="growth", detail=f"pruning the biggest runs to 10 checkpoints would free {sized(free)}",
-            hint="holdfast prune --keep-last 10 --journal --dry-run",
+            level="warn", what="growth", detail=f"pruning {runs} to 10 checkpoints would free {sized(free)}",
+            hint=f"holdfast prune {' '.join(map(shlex.quote, growth.run_ids))} --keep-last 10 --journal",
         )  # fmt: skip
     elif heavy:
         yield Finding(

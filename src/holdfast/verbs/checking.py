@@ -13,6 +13,7 @@ from holdfast.store.port import RunQuery, Select
 from holdfast.store.pruning import PRUNED, last_of
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.core import Core, Place
+from holdfast.verbs.lineage import Lineage
 from holdfast.verbs.needed import Needed, needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.shown import checked_checkpoint, checkpoint_place, effect_view, entry_view, followed
@@ -64,6 +65,8 @@ class _Verifier:
         self._used: dict[int, set[bytes]] = {}
         self._told: list[tuple[CheckpointRow, Needed]] = []
         """What the checkpoints of the run that is looked at say they need."""
+        self._rows: list[CheckpointRow] = []
+        """All checkpoints of that run, also damaged ones."""
         self._pruned: list[tuple[int, int]] = []
 
     def report(self) -> Report:
@@ -101,8 +104,11 @@ class _Verifier:
 
     def _damage(self, run: RunRow) -> Iterator[DamagedData]:
         self._used.setdefault(run.family, set())
-        self._told, self._pruned = [], []
-        checks = (self._check_run, self._check_checkpoints, self._check_journal, self._check_needed, self._check_rest)
+        self._told, self._rows, self._pruned = [], [], []
+        checks = (
+            self._check_run, self._check_checkpoints, self._check_journal, self._check_needed, self._check_lineage,
+            self._check_rest,
+        )  # fmt: skip
         for check in checks:
             found = list(check(run))
             yield from found
@@ -127,6 +133,7 @@ class _Verifier:
     def _check_checkpoints(self, run: RunRow) -> Iterator[DamagedData]:
         after = 0
         while rows := self._port.checkpoints(run.run, after, _PAGE):
+            self._rows += rows
             for row in rows:
                 self._checkpoints += 1
                 try:
@@ -173,6 +180,12 @@ class _Verifier:
                     )
             for name in sorted(told.needs - there):
                 yield DamagedData(place, f"checkpoint {name!r}, which it needs to be resumed, is missing")
+
+    def _check_lineage(self, run: RunRow) -> Iterator[DamagedData]:
+        """Whether the ancestors that delta channels are computed from are there."""
+        for row in Lineage(self._core, run).find_orphans(self._rows):
+            reason = f"its parent {row.parent_id!r}, which its delta channels need, is missing"
+            yield DamagedData(checkpoint_place(run.run_id, row), reason)
 
     def _check_rest(self, run: RunRow) -> Iterator[DamagedData]:
         of_run = f"of run {run.run_id!r}"

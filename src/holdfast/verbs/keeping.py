@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from holdfast.errors import Conflict, DamagedData, InvalidInput, RunNotFound
 from holdfast.ids import check_id, check_lane
@@ -16,37 +18,54 @@ from holdfast.state.decoder import checked
 from holdfast.store.port import Select, Swept
 from holdfast.store.pruning import PRUNED, planned_pruning
 from holdfast.verbs.core import Core, Place
+from holdfast.verbs.lineage import Lineage, remove_checkpoints
 from holdfast.verbs.needed import lasting_entries, needed, unneeded_entries, why_needed, with_needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.reading import PAGE, known_run
 from holdfast.verbs.refusals import refusal
 
+_NEWEST: Final = "newest"
 
-def to_remove(keep: Keep, checkpoints: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:
-    """The numbers of the checkpoints that no rule keeps, oldest first. `checkpoints` are oldest first."""
-    kept: set[int] = set()
-    for lane in {row.lane for row in checkpoints}:
-        numbers = [row.number for row in checkpoints if row.lane == lane]
-        kept.update(numbers[-keep.last :])
-        kept.update([row.number for row in checkpoints if row.lane == lane and needed(row).told][-1:])
+
+def reasons_to_keep(
+    keep: Keep, checkpoints: list[CheckpointRow], effects: list[EffectRow], lineage: Lineage | None
+) -> dict[int, str]:
+    """Why each checkpoint stays that does, by number. `checkpoints` are oldest first.
+
+    Without `lineage`, the ancestors of delta channels count as folded.
+    """
+    reasons: dict[int, str] = {}
+
+    def note(numbers: Iterable[int], reason: str) -> None:
+        for number in numbers:
+            reasons.setdefault(number, reason)
+
+    lanes: dict[str, list[CheckpointRow]] = {}
+    for row in checkpoints:
+        lanes.setdefault(row.lane, []).append(row)
+    for rows in lanes.values():
+        note([row.number for row in rows[-keep.last :]], _NEWEST)
+        note([row.number for row in rows if needed(row).told][-1:], "resume")
         if keep.latest_terminal:
-            terminal = [row.number for row in checkpoints if row.lane == lane and row.status in TERMINAL]
-            kept.update(terminal[-1:])
+            note([row.number for row in rows if row.status in TERMINAL][-1:], "ended")
         if keep.before_pending_effects:
             for effect in effects:
                 if effect.state == "intent":
-                    kept.update([n for n in numbers if n <= effect.after_checkpoint][-1:])
+                    note([row.number for row in rows if row.number <= effect.after_checkpoint][-1:], "effect")
     if keep.covering is not None:
-        kept.update(row.number for row in checkpoints if row.covers >= keep.covering)
-    kept = with_needed(kept, checkpoints)
-    return [row.number for row in checkpoints if row.number not in kept]
+        note([row.number for row in checkpoints if row.covers >= keep.covering], "covering")
+    note(sorted(with_needed(set(reasons), checkpoints)), "needed")
+    if lineage is not None:
+        note(sorted(lineage.add_needed(reasons, checkpoints)), "delta")
+    return reasons
 
 
 def prune(place: Place, run_id: str, keep: Keep, *, dry_run: bool = False) -> Plan[Pruned]:
     """Remove the checkpoints that `keep` does not keep, with their attachments, and free the state only they needed.
 
-    A checkpoint that a kept one needs is kept too. With `Keep(journal=True)` the journal entries go that none of the
-    kept checkpoints needs; in their place stands an entry of the kind "pruned", which says through which position.
+    A checkpoint that a kept one needs is kept too; `kept_more` in the report counts what was kept beyond `Keep.last`.
+    With `Keep(journal=True)` the journal entries go that none of the kept checkpoints needs; in their place stands an
+    entry of the kind "pruned", which says through which position.
 
     Safe beside writers and forks. With `dry_run=True` nothing is removed and the report says what would be.
 
@@ -56,21 +75,20 @@ def prune(place: Place, run_id: str, keep: Keep, *, dry_run: bool = False) -> Pl
     check_id("run_id", run_id)
     if not isinstance(keep, Keep):
         raise InvalidInput(f"prune needs a Keep that says what must stay, not {keep!r}")
-    work = _planned if dry_run else _pruned
+    work = plan_prune if dry_run else _pruned
     return (yield lambda: work(place.core, run_id, keep))  # type: ignore[no-any-return]
 
 
 def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
-    left = 0
+    reasons: dict[int, str] = {}
 
-    def choose(checkpoints: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:
-        nonlocal left
-        gone = to_remove(keep, checkpoints, effects)
-        left = len(checkpoints) - len(gone)
-        return gone
+    def choose(checkpoints: list[CheckpointRow], effects: list[EffectRow], lineage: Lineage) -> list[int]:
+        nonlocal reasons
+        reasons = reasons_to_keep(keep, checkpoints, effects, lineage)
+        return [row.number for row in checkpoints if row.number not in reasons]
 
     run = known_run(core, run_id)
-    removed = core.port.prune(run_id, choose)
+    removed = remove_checkpoints(core, run, choose)
     if removed is None:
         raise RunNotFound(run_id)
     swept, damage, entries = Swept(0, 0), None, None
@@ -87,25 +105,36 @@ def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
     except DamagedData as found:  # what a damaged checkpoint leads to is not known, so nothing may be taken from it
         damage = damage or str(found)
     return Pruned(
-        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=left, chunks=swept.chunks,
+        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(reasons), chunks=swept.chunks,
         bytes_freed=swept.bytes + sum(len(row.root) for row in removed), dry_run=False, damage=damage,
-        entries=entries or 0,
+        entries=entries or 0, kept_more=_kept_more(reasons),
     )  # fmt: skip
 
 
-def _planned(core: Core, run_id: str, keep: Keep) -> Pruned:
+def _kept_more(reasons: dict[int, str]) -> dict[str, int]:
+    return dict(Counter(reason for reason in reasons.values() if reason != _NEWEST))
+
+
+def plan_prune(
+    core: Core, run_id: str, keep: Keep, estimate: RemovalEstimate | None = None, folds: Collection[bytes] | None = None
+) -> Pruned:
+    """What a prune would remove, after what `estimate` has counted already.
+
+    `folds`: ancestors of delta channels are folded first, and the folds consist of these chunks.
+    """
     run = known_run(core, run_id)
     checkpoints = core.port.checkpoints(run.run, 0, -1)
-    gone = set(to_remove(keep, checkpoints, core.port.effects(run.run)))
-    removed = [row for row in checkpoints if row.number in gone]
+    lineage = Lineage(core, run) if folds is None else None
+    reasons = reasons_to_keep(keep, checkpoints, core.port.effects(run.run), lineage)
+    removed = [row for row in checkpoints if row.number not in reasons]
     entries = 0
     if keep.journal:
-        left = (row for row in checkpoints if row.number not in gone)
+        left = (row for row in checkpoints if row.number in reasons)
         entries = _removable(core, run, unneeded_entries(left, lasting_entries(core, run)))
-    freed = would_free(core, run, removed)
+    freed = (estimate or RemovalEstimate(core)).add(run, removed, folds or ())
     return Pruned(
-        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(checkpoints) - len(removed),
-        chunks=freed.chunks, bytes_freed=freed.bytes, dry_run=True, entries=entries,
+        run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(reasons), chunks=freed.chunks,
+        bytes_freed=freed.bytes, dry_run=True, entries=entries, kept_more=_kept_more(reasons),
     )  # fmt: skip
 
 
@@ -131,13 +160,17 @@ def _deleted_checkpoint(core: Core, run_id: str, name: tuple[str, str], dry_run:
     is_pruned = _has_pruned_entries(core, run, name)
     left = 0
 
-    def choose(checkpoints: list[CheckpointRow], _effects: list[EffectRow]) -> list[int]:
+    def choose(checkpoints: list[CheckpointRow], _effects: list[EffectRow], lineage: Lineage) -> list[int]:
         nonlocal left
         row = next((row for row in checkpoints if (row.lane, row.checkpoint_id) == name), None)
         left = len(checkpoints) - (row is not None)
         if row is None:
             return []
-        reason = why_needed(row, checkpoints, ended=run.status in TERMINAL, is_pruned=is_pruned)
+        child = lineage.find_child(row, checkpoints)
+        if child is not None:
+            reason: str | None = f"delta channels of checkpoint {child.checkpoint_id!r} need it; remove that one first"
+        else:
+            reason = why_needed(row, checkpoints, ended=run.status in TERMINAL, is_pruned=is_pruned)
         if reason is not None:
             raise Conflict(f"checkpoint {row.checkpoint_id!r} of run {run_id!r} cannot be removed: {reason}")
         return [row.number]
@@ -145,11 +178,11 @@ def _deleted_checkpoint(core: Core, run_id: str, name: tuple[str, str], dry_run:
     damage = None
     if dry_run:
         checkpoints = core.port.checkpoints(run.run, 0, -1)
-        numbers = choose(checkpoints, [])
+        numbers = choose(checkpoints, [], Lineage(core, run))
         removed = [row for row in checkpoints if row.number in numbers]
-        freed = would_free(core, run, removed)
+        freed = RemovalEstimate(core).add(run, removed)
     else:
-        removed = core.port.prune(run_id, choose) or []
+        removed = remove_checkpoints(core, run, choose) or []
         try:
             swept = sweep(core, run.family)
         except DamagedData as found:  # as in prune
@@ -175,16 +208,33 @@ def _has_pruned_entries(core: Core, run: RunRow, name: tuple[str, str]) -> bool:
     return False
 
 
-def would_free(core: Core, run: RunRow, removed: list[CheckpointRow]) -> Swept:
-    """What removing these checkpoints of a run would free: their own bytes, and the chunks only they need."""
-    sizes = core.port.chunk_sizes(run.family)
-    roots = Counter(core.port.roots(run.family)[0])
-    roots.subtract(row.root for row in removed)
-    attached = {(row.lane, row.checkpoint_id) for row in removed}
-    attachments = core.port.attachments(run.run, None, None)
-    roots.subtract(row.root for row in attachments if (row.lane, row.checkpoint_id) in attached)
-    dead = sizes.keys() - marked(core, run.family, [root for root, count in roots.items() if count > 0])
-    return Swept(len(dead), sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed))
+class RemovalEstimate:
+    """What removing checkpoints would free, each removal as if those before it had been done.
+
+    The runs of a family share their state, so what two of them free together is more than each would free alone.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._roots: dict[int, Counter[bytes]] = {}
+        """By family: the roots that are gone."""
+        self._dead: dict[int, set[bytes]] = {}
+        """By family: the chunks that were counted."""
+
+    def add(self, run: RunRow, removed: list[CheckpointRow], spared: Collection[bytes] = ()) -> Swept:
+        """Count what removing these checkpoints of a run frees as well. `spared` are chunks that stay needed."""
+        port, names = self._core.port, {(row.lane, row.checkpoint_id) for row in removed}
+        gone = self._roots.setdefault(run.family, Counter())
+        gone.update(row.root for row in removed)
+        attachments = port.attachments(run.run, None, None)
+        gone.update(row.root for row in attachments if (row.lane, row.checkpoint_id) in names)
+        sizes, roots = port.chunk_sizes(run.family), Counter(port.roots(run.family)[0])
+        roots.subtract(gone)
+        live = marked(self._core, run.family, [root for root, count in roots.items() if count > 0])
+        counted = self._dead.setdefault(run.family, set())
+        dead = sizes.keys() - live - counted - set(spared)
+        counted |= dead
+        return Swept(len(dead), sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed))
 
 
 def _removable(core: Core, run: RunRow, ranges: list[tuple[int, int]]) -> int:

@@ -27,10 +27,11 @@ from holdfast.model.status import AT_WORK, READY
 from holdfast.model.views import RunInfo
 from holdfast.state.values import pack
 from holdfast.store.port import RunRows, Select
-from holdfast.store.pruning import PRUNED, last_of, pruned_body
+from holdfast.store.pruning import last_of, pruned_body
 from holdfast.store.seal import check_seal
 from holdfast.store.tags import read_metadata
 from holdfast.verbs.core import Core, Place
+from holdfast.verbs.lineage import Lineage, may_need_ancestors
 from holdfast.verbs.needed import needed, with_needed
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.reading import find_checkpoint, in_peace, known_run, selection
@@ -197,9 +198,9 @@ def _forked(core: Core, run_id: str, select: Select, wanted: str) -> RunRows:
         run, row = found
         rows = [*_needed_by(core, run, row), row]
         entries = _journal(core, run, row.covers)
-        if not _are_there(core, run, rows, entries):
-            continue
         attachments = [a for each in rows for a in core.port.attachments(run.run, each.lane, each.checkpoint_id)]
+        if not _are_there(core, run, rows):
+            continue
         effects, beside = _beside(core, run, attachments)
         before = [effect for effect in effects if effect.after_checkpoint < row.number and effect.state != "undone"]
         goes_on = msgspec.structs.replace(run, status=READY)  # whatever became of the source
@@ -208,10 +209,10 @@ def _forked(core: Core, run_id: str, select: Select, wanted: str) -> RunRows:
 
 def _needed_by(core: Core, run: RunRow, row: CheckpointRow) -> list[CheckpointRow]:
     """The checkpoints without which nobody can go on from this one."""
-    if not needed(row).needs:
+    if not needed(row).needs and not may_need_ancestors(row):
         return []
     rows = core.port.checkpoints(run.run, 0, -1)
-    numbers = with_needed({row.number}, rows) - {row.number}
+    numbers = Lineage(core, run).add_needed(with_needed({row.number}, rows), rows) - {row.number}
     return [checked_checkpoint(run, each) for each in rows if each.number in numbers]
 
 
@@ -230,15 +231,13 @@ def _journal(core: Core, run: RunRow, through: int) -> list[EntryRow]:
     return rows
 
 
-def _are_there(core: Core, run: RunRow, rows: list[CheckpointRow], entries: list[EntryRow]) -> bool:
-    """Whether the checkpoints are still there, now that the entries were read: then what they need is among them.
+def _are_there(core: Core, run: RunRow, rows: list[CheckpointRow]) -> bool:
+    """Whether the checkpoints are still there, now that all else was read: then what they need is among it.
 
-    Entries are pruned only after the checkpoints that need them.
+    Entries are pruned only after the checkpoints that need them, and attachments go together with their checkpoint.
     """
-    if not any(entry.kind == PRUNED for entry in entries):
-        return True
-    there = {row.number for row in core.port.checkpoints(run.run, 0, -1)}
-    return all(row.number in there for row in rows)
+    found = [core.port.checkpoint(run.run_id, Select(row.lane, row.checkpoint_id)) for row in rows]
+    return all(each is not None and each[1] == row for each, row in zip(found, rows, strict=True))
 
 
 def _beside(core: Core, run: RunRow, attachments: list[AttachmentRow]) -> tuple[list[EffectRow], list[AttachmentRow]]:

@@ -19,12 +19,13 @@ from langgraph.checkpoint.base import DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.reading import PAGE, Found, Reader
-from holdfast.adapters.langgraph.record import FOLD, Stored, loaded, sorted_writes
+from holdfast.adapters.langgraph.record import Stored, loaded, sorted_writes
 from holdfast.adapters.langgraph.threads import Spot, spot_of
 from holdfast.errors import DamagedData
 from holdfast.model.rows import CheckpointRow
 from holdfast.store.port import CheckpointQuery, Select
 from holdfast.verbs.core import Core
+from holdfast.verbs.lineage import FOLD
 
 Result = TypeVar("Result")
 

@@ -48,8 +48,6 @@ Stored = None | bytes | list[Any] | dict[str, Any]
 """A value as it is stored."""
 
 VERSION: Final = 1
-FOLD: Final = "delta"
-"""The attachment that stands for ancestors which were removed; see delta.py."""
 USUAL: Final = "msgpack"
 """The format of nearly all values."""
 DELTA: Final = "counters_since_delta_snapshot"

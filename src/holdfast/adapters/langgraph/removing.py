@@ -10,7 +10,6 @@ from typing import NamedTuple
 from holdfast.adapters.langgraph import delta
 from holdfast.adapters.langgraph.claims import place_for
 from holdfast.adapters.langgraph.reading import PAGE_OF_ALL, find
-from holdfast.adapters.langgraph.record import FOLD
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, thread_row
 from holdfast.adapters.langgraph.writing import attach
 from holdfast.errors import InvalidInput, NotFound
@@ -21,6 +20,7 @@ from holdfast.store.port import CheckpointQuery
 from holdfast.store.seal import check_run
 from holdfast.verbs import keeping, moving
 from holdfast.verbs.core import Core, Place
+from holdfast.verbs.lineage import FOLD
 from holdfast.verbs.plans import Plan
 from holdfast.verbs.values import metadata_pairs
 

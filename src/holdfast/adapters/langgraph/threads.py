@@ -15,8 +15,9 @@ from holdfast.errors import InvalidInput, WorkflowConflict
 from holdfast.ids import check_id
 from holdfast.limits import ID_BYTES_MAX
 from holdfast.model.rows import RunRow
+from holdfast.verbs.lineage import THREADS
 
-WORKFLOW: Final = "langgraph"
+WORKFLOW: Final = THREADS
 _HASH_CHARS: Final = 32
 
 

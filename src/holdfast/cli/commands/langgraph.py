@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.cli import exits
 from holdfast.cli.ages import age
+from holdfast.cli.loading import langgraph_adapter
 from holdfast.cli.output import size
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInput
 
 
 @click.group()
@@ -46,7 +46,7 @@ def import_threads(session: Session, source: str, threads: tuple[str, ...], no_v
     url = session.location().url
     session.how_to_go_on = "The same command goes on with what is not moved yet."
     with session.out.progress("moving", None) as progress:
-        report = _adapter().migrate(
+        report = langgraph_adapter().migrate(
             source, url, thread_ids=list(threads) or None, progress=progress.reach, verify=not no_verify,
             dry_run=dry_run,
         )  # fmt: skip
@@ -104,7 +104,7 @@ def retain(
     rules: dict[str, Any] = {
         "last": last, "newer_than": newer_than, "idle": idle, "thread_ids": list(threads) or None
     }  # fmt: skip
-    saver = _adapter().HoldfastSaver(session.store())
+    saver = langgraph_adapter().HoldfastSaver(session.store())
     plan = saver.retain(**rules, dry_run=True)
     done = plan
     if not dry_run and (plan.checkpoints or plan.threads_removed):
@@ -125,13 +125,3 @@ def retain(
     for reason in done.skipped:
         session.out.note(reason)
     return exits.OK
-
-
-def _adapter() -> Any:
-    try:
-        from holdfast.adapters import langgraph
-    except ImportError as error:
-        if error.name is None or not error.name.startswith("lang"):
-            raise
-        raise InvalidInput('LangGraph is not installed; pip install "holdfast[langgraph]"') from error
-    return langgraph

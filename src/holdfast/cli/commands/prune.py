@@ -18,6 +18,15 @@ from holdfast.model.status import TERMINAL
 from holdfast.model.views import Keep
 
 _SHOWN_MAX: Final = 20
+_NAMED_MAX: Final = 3
+_REASONS: Final = {
+    "resume": "the run goes on from",
+    "ended": "saved when the run ended; --no-keep-terminal removes them",
+    "effect": "from before an effect in doubt; holdfast effects lists those",
+    "needed": "needed by a kept checkpoint",
+    "delta": "needed by delta channels of a kept checkpoint; --fold removes them",
+}
+"""Keys of `Pruned.kept_more`."""
 
 
 @click.command()
@@ -38,20 +47,26 @@ _SHOWN_MAX: Final = 20
 @click.option("--checkpoint", metavar="ID", help="Remove only this checkpoint of the one run that is named.")
 @click.option("--lane", metavar="NAME", default="", help="With --checkpoint: the lane it is on.")
 @click.option("--delete", is_flag=True, help="Remove whole runs that have ended; needs --older-than.")
+@click.option(
+    "--fold", is_flag=True,
+    help="Of LangGraph threads, also remove checkpoints that delta channels of kept ones are computed from: store what "
+    "they contribute beside the kept ones.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def command(
     session: Session, runs: tuple[str, ...], every: bool, workflow: str | None, keep_last: int | None,
     keep_terminal: bool, older_than: dt.timedelta | None, journal: bool, checkpoint: str | None, lane: str,
-    delete: bool, dry_run: bool, yes: bool,
+    delete: bool, fold: bool, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
     """Remove checkpoints and runs that are not needed any more.
 
     Shows what would go and how many bytes that frees, and asks. The newest checkpoint of a run always stays, and so
-    does what its live effects and its resuming need. With --checkpoint one checkpoint goes, if nothing needs it. With
-    --delete whole runs go, if they have ended and nothing was written to them for so long. May be broken off at any
-    moment and begun again.
+    does what its live effects, its resuming and the delta channels of kept LangGraph checkpoints need; the output says
+    how many more were kept than --keep-last asks for, and why. With --checkpoint one checkpoint goes, if nothing needs
+    it. With --delete whole runs go, if they have ended and nothing was written to them for so long. May be broken off
+    at any moment and begun again.
 
     \b
     Examples:
@@ -68,6 +83,8 @@ def command(
         raise click.UsageError("--lane goes with --checkpoint")
     if not delete and keep_last is None and checkpoint is None:
         raise click.UsageError("say how many checkpoints to keep with --keep-last, or give --checkpoint or --delete")
+    if fold and keep_last is None:
+        raise click.UsageError("--fold goes with --keep-last")
     store = session.store()
     keep = Keep(last=keep_last or 1, latest_terminal=keep_terminal, journal=journal)
     chosen = selected(
@@ -77,14 +94,14 @@ def command(
     def work_of(*, dry_run: bool) -> Work:
         if checkpoint is not None:
             return checkpoint_remover(store, checkpoint, lane, dry_run=dry_run)
-        return remover(store, dry_run=dry_run) if delete else pruner(store, keep, dry_run=dry_run)
+        return remover(store, dry_run=dry_run) if delete else pruner(store, keep, fold=fold, dry_run=dry_run)
 
     with session.out.progress("looking", len(chosen)) as progress:
         work = work_of(dry_run=True)
         plan = [line for line in each(chosen, work, progress.advance) if not line.is_nothing]
-    todo = {line.run_id for line in plan if line.problem is None or line.bytes_freed}
+    todo = {line.run_id for line in plan if line.removes}
     if dry_run or not todo:
-        return _told(session, plan, dry_run=dry_run)
+        return _told(session, plan, keep, dry_run=dry_run)
     if not session.json:
         _table(session, plan)
     about = size(sum(line.bytes_freed for line in plan))
@@ -95,15 +112,17 @@ def command(
     with session.out.progress("pruning", len(todo)) as progress:
         work = work_of(dry_run=False)
         done = each([info for info in chosen if info.run_id in todo], work, progress.advance)
-    return _told(session, done, dry_run=False)
+    done += [line for line in plan if line.run_id not in todo]
+    return _told(session, done, keep, dry_run=False)
 
 
-def _told(session: Session, lines: list[Line], *, dry_run: bool) -> int:
+def _told(session: Session, lines: list[Line], keep: Keep, *, dry_run: bool) -> int:
     freed = sum(line.bytes_freed for line in lines)
     if session.json:
         session.out.give({"dry_run": dry_run, "runs": lines, "bytes_freed": freed})
-    elif not lines:
+    elif not any(line.removes or line.problem for line in lines):
         session.say("there is nothing to remove")
+        _explain(session, lines, keep)
     else:
         if dry_run:
             _table(session, lines)
@@ -111,7 +130,23 @@ def _told(session: Session, lines: list[Line], *, dry_run: bool) -> int:
             if line.problem and not dry_run:
                 session.out.note(f"{line.run_id}: {line.problem}")
         session.say(f"{'would free about' if dry_run else 'freed'} {size(freed)}")
+        _explain(session, lines, keep)
     return exits.ERROR if any(line.problem for line in lines) else exits.OK
+
+
+def _explain(session: Session, lines: list[Line], keep: Keep) -> None:
+    """Say how many checkpoints were kept beyond the newest that were asked for, why, and in which runs."""
+    counts: dict[str, int] = {}
+    for line in lines:
+        for reason, count in line.kept_more.items():
+            counts[reason] = counts.get(reason, 0) + count
+    if not counts:
+        return
+    runs = [line.run_id for line in lines if line.kept_more]
+    named = ", ".join(runs[:_NAMED_MAX]) + (", …" if len(runs) > _NAMED_MAX else "")
+    session.say(f"kept {sum(counts.values())} checkpoints besides the newest {keep.last} of each lane ({named}):")
+    for reason, count in counts.items():
+        session.say(f"  {count} {_REASONS.get(reason, reason)}")
 
 
 def _table(session: Session, lines: list[Line]) -> None:

@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.adapters.langgraph.migrating import stored
 from holdfast.adapters.langgraph.migrating.marks import MARK, Mark, mark_of
 from holdfast.adapters.langgraph.migrating.source import Parts, Row, Thread, Typed, Unreadable
-from holdfast.adapters.langgraph.record import FOLD, VERSION, Stored, split_metadata
+from holdfast.adapters.langgraph.record import VERSION, Stored, split_metadata
 from holdfast.adapters.langgraph.threads import WORKFLOW, lane_of
 from holdfast.adapters.langgraph.writing import FINE
 from holdfast.clock import US
@@ -33,6 +33,7 @@ from holdfast.state.encoder import Memo, encode
 from holdfast.store.port import Select
 from holdfast.verbs.core import Core, Holder, Place
 from holdfast.verbs.holding import taken
+from holdfast.verbs.lineage import FOLD
 from holdfast.verbs.plans import run_plan
 from holdfast.verbs.values import metadata_pairs
 from holdfast.verbs.writing import committed
