@@ -79,7 +79,7 @@ def test_the_journal_goes_as_well_if_wanted_and_the_run_can_still_be_resumed(
         ("--all", "--delete", "--older-than", "soon"), ("x", "--all", "--keep-last", "1"),
         ("--all", "--delete", "--older-than", "1d", "--keep-last", "1"),
         ("--all", "--checkpoint", "c"), ("x", "y", "--checkpoint", "c"), ("x", "--lane", "a", "--keep-last", "1"),
-        ("x", "--checkpoint", "c", "--keep-last", "1"),
+        ("x", "--checkpoint", "c", "--keep-last", "1"), ("x", "--checkpoint", "c", "--fold"),
     ],
 )  # fmt: skip
 def test_what_is_not_said_clearly_is_wrong_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -133,6 +133,48 @@ def test_one_checkpoint_is_removed_if_nothing_needs_it(app: holdfast.App, tmp_pa
     assert refused.code == 1
     assert "checkpoint 'c3' needs it" in refused.data["runs"][0]["problem"]
     assert [info.checkpoint_id for info in app.store.history("run")] == ["c0", "c3"]
+
+
+def test_what_is_kept_beyond_the_newest_is_counted_with_the_reason(
+    app: holdfast.App, tmp_path: Path, url: str
+) -> None:
+    store = app.store
+    for turn in range(3):
+        store.save("effect", {"turn": turn}, checkpoint_id=f"e{turn}")
+    store.mark_intent("effect", "mail")
+    for turn in range(3):
+        store.save("effect", {"turn": turn}, checkpoint_id=f"f{turn}")
+    for turn in range(3):
+        store.save("ended", {"turn": turn}, status="completed" if turn == 1 else "waiting")
+    for turn in range(3):
+        store.save("needs", {"turn": turn}, checkpoint_id=f"n{turn}")
+    store.save("needs", {}, metadata={"holdfast": {"spans": [], "needs": ["n0"]}})
+    store.save("needs", {})
+    arguments = ("prune", "--all", "--keep-last", "1", "--yes", "--store", url)
+    for more in ("--dry-run", "--yes"):
+        done = run(*arguments, more, "--json", cwd=tmp_path)
+        assert {line["run_id"]: line["kept_more"] for line in done.data["runs"]} == {
+            "effect": {"effect": 1}, "ended": {"ended": 1}, "needs": {"resume": 1, "needed": 1},
+        }  # fmt: skip
+        assert {line["run_id"]: line["checkpoints_kept"] for line in done.data["runs"]} == {
+            "effect": 2, "ended": 2, "needs": 3,
+        }  # fmt: skip
+    text = run(*arguments, cwd=tmp_path)
+    assert text.code == 0
+    assert "there is nothing to remove" in text.out
+    assert "kept 4 checkpoints besides the newest 1 of each lane (effect, ended, needs):" in text.out
+    assert "1 from before an effect in doubt" in text.out
+    assert max(map(len, text.out.splitlines())) <= 80
+
+
+def test_the_plan_counts_what_runs_of_a_family_free_together(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    filled(app.store, 1)
+    app.store.copy("run-000", "copy")
+    arguments = ("prune", "--all", "--keep-last", "1", "--store", url, "--json")
+    planned = run(*arguments, "--dry-run", cwd=tmp_path).data["bytes_freed"]
+    before = app.store.stats().state_bytes
+    assert run(*arguments, "--yes", cwd=tmp_path).data["bytes_freed"] == planned
+    assert app.store.stats().state_bytes == before - planned
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.06, 0.15, 0.4])

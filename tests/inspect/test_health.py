@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import Keep
 from holdfast.clock import US
 from holdfast.inspect import health as module
+from holdfast.inspect import weighing
 from holdfast.inspect.health import Finding, Health, health, unreachable
 from holdfast.inspect.machine import file_system_of, sized
 from holdfast.inspect.plain import as_data
@@ -22,6 +25,7 @@ from holdfast.store.port import About
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.verbs.store import Store
+from tests.cli.processes import command
 from tests.postgres.places import new_url
 
 
@@ -120,6 +124,64 @@ def test_growth_that_prune_would_free_is_told(store: Store) -> None:
     assert weighed.bytes is not None
     assert weighed.prune_frees is not None
     assert 0 < weighed.prune_frees < weighed.bytes
+
+
+def test_checkpoints_and_entries_are_counted_as_they_are_after_a_prune(store: Store) -> None:
+    app = holdfast.App(store)
+
+    @app.workflow
+    def counts(run: Any) -> int:
+        for n in range(30):
+            run.step(lambda n=n: n, key=f"step {n}")
+        return 30
+
+    app.start(counts, run_id="counted").result()
+    for n in range(12):
+        store.save("saved", {"n": n})
+    store.prune("counted", Keep(last=1, journal=True))
+    store.prune("saved", Keep(last=2))
+    found = {run.run_id: run for run in health(store).biggest}
+    for name in ("counted", "saved"):
+        there = [entry for entry in store.journal(name) if entry.kind != "pruned"]
+        assert (found[name].checkpoints, found[name].entries) == (len(list(store.history(name))), len(there))
+    assert found["saved"].checkpoints == 2
+    app.close()
+
+
+def test_the_biggest_runs_are_those_that_are_big_now(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weighing, "BIGGEST", 2)
+    for name, count, kept in (("pruned", 40, 1), ("big", 20, 20), ("small", 3, 3), ("middle", 9, 9)):
+        for n in range(count):
+            store.save(name, {"n": n})
+        store.prune(name, Keep(last=kept))
+    assert [(run.run_id, run.checkpoints) for run in health(store).biggest] == [("big", 20), ("middle", 9)]
+
+
+def test_what_a_prune_is_said_to_free_is_what_the_hint_frees(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forks need what the source has; only a prune of all of them frees it."""
+    text = [f"{i} " + "lorem ipsum " * 500 for i in range(20)]
+    for n in range(40):
+        store.save("a source", {"text": [f"{n} {line}" for line in text]})
+    for name in ("fork-1", "it's"):
+        store.copy("a source", name)
+    store.save("other", 1)
+    alone = health(store).biggest[0]
+    assert alone.prune_frees == store.prune(alone.run_id, Keep(last=10, journal=True), dry_run=True).bytes_freed
+    monkeypatch.setattr(module, "_LARGE", 1_000)
+    found = findings(store)["growth"]
+    assert found.level == "warn"
+    words = shlex.split(found.hint)
+    assert words[:1] == ["holdfast"]
+    arguments = (*words[1:], "--store", store.url, "--json")
+    planned = command(*arguments, "--dry-run", cwd=tmp_path)
+    before = store.stats().state_bytes
+    done = command(*arguments, "--yes", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert {line["run_id"] for line in done.data["runs"]} == {"a source", "fork-1", "it's"}
+    assert done.data["bytes_freed"] == planned.data["bytes_freed"] == before - store.stats().state_bytes
+    assert sized(done.data["bytes_freed"]) in found.detail
 
 
 def test_a_clock_that_is_wrong_is_told(store: Store, clock: ManualClock) -> None:

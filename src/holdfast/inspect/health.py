@@ -36,6 +36,8 @@ _LATE_US: Final = 60 * US
 _SKEW_US: Final = 5 * US
 _NAMED: Final = 5
 _SCARCE: Final = 10 * RESERVE_BYTES
+_LARGE: Final = 1_000_000
+"""A prune that frees fewer bytes is not worth advising."""
 _WORKER: Final = "holdfast worker --app …"
 
 Level = Literal["ok", "warn", "bad"]
@@ -251,11 +253,13 @@ def _growth(heavy: tuple[Weighed, ...], growth: Growth) -> Iterator[Finding]:
     if unused:
         detail = f"{unused} chunks of the biggest runs are not needed by anything"
         yield Finding(level="warn", what="chunks", detail=detail, hint="the next prune of these runs frees them")
-    if free > 1_000_000 and free * 2 > total:
+    if free > _LARGE and free * 2 > total:
+        named = " ".join(map(shlex.quote, growth.run_ids))
+        end = "-- " if any(name.startswith("-") for name in growth.run_ids) else ""
         runs = "1 run" if len(growth.run_ids) == 1 else f"{len(growth.run_ids)} runs"
         yield Finding(
             level="warn", what="growth", detail=f"pruning {runs} to 10 checkpoints would free {sized(free)}",
-            hint=f"holdfast prune {' '.join(map(shlex.quote, growth.run_ids))} --keep-last 10 --journal",
+            hint=f"holdfast prune --keep-last 10 --journal {end}{named}",
         )  # fmt: skip
     elif heavy:
         yield Finding(

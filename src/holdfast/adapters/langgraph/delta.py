@@ -62,7 +62,7 @@ def walk(core: Core, spot: Spot, channels: Iterable[str]) -> dict[str, Line]:
     """The lines of these channels above the checkpoint at `spot`, or above the newest of its namespace."""
     lines = {channel: Line([], []) for channel in channels}
     open_ = set(lines)
-    for step, found in enumerate(_upwards(core, spot)):
+    for step, found in enumerate(_upwards(core, spot, open_)):
         if step:  # what is stored at the first is its own, and not its history
             _take(found, lines, open_)
         fold = found.attached.get(FOLD)
@@ -121,8 +121,12 @@ def folded(lines: Mapping[str, Line]) -> dict[str, Any]:
     }
 
 
-def _upwards(core: Core, spot: Spot) -> Iterator[Found]:
-    """The checkpoint and its ancestors, read in pages."""
+def _upwards(core: Core, spot: Spot, open_: set[str]) -> Iterator[Found]:
+    """The checkpoint and its ancestors, read in pages, up to where the channels in `open_` were first written to.
+
+    A removed parent is damage only if one of these channels had a version by then: else it cannot have written to any,
+    as with a channel that the graph got later.
+    """
     first = core.port.whole_checkpoint(spot.thread_id, Select(spot.lane, spot.checkpoint_id))
     if first is None or first[1] is None:
         return
@@ -132,7 +136,8 @@ def _upwards(core: Core, spot: Spot) -> Iterator[Found]:
     near: dict[str, CheckpointRow] = {}
     met: set[str] = set()
     while True:
-        yield reader.found(row)
+        found = reader.found(row)
+        yield found
         if row.parent_id is None:
             return
         met.add(row.checkpoint_id)
@@ -145,6 +150,8 @@ def _upwards(core: Core, spot: Spot) -> Iterator[Found]:
             near = {name: other for other in older if (other.number, name := other.checkpoint_id) in there}
         parent = near.get(row.parent_id) or _one(core, spot, row.parent_id, reader)
         if parent is None:
+            if open_.isdisjoint(found.frame.versions):
+                return
             raise DamagedData(
                 f"thread {spot.thread_id!r}",
                 f"checkpoint {row.checkpoint_id!r} needs what its parent {row.parent_id!r} wrote, which is missing",
