@@ -20,7 +20,7 @@ from holdfast.model.views import Keep
 _SHOWN_MAX: Final = 20
 _NAMED_MAX: Final = 3
 _REASONS: Final = {
-    "resume": "the run goes on from",
+    "resume": "that a resume, retry or rollback goes on from",
     "ended": "saved when the run ended; --no-keep-terminal removes them",
     "effect": "from before an effect in doubt; holdfast effects lists those",
     "needed": "needed by a kept checkpoint",
