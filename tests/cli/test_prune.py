@@ -135,9 +135,7 @@ def test_one_checkpoint_is_removed_if_nothing_needs_it(app: holdfast.App, tmp_pa
     assert [info.checkpoint_id for info in app.store.history("run")] == ["c0", "c3"]
 
 
-def test_what_is_kept_beyond_the_newest_is_counted_with_the_reason(
-    app: holdfast.App, tmp_path: Path, url: str
-) -> None:
+def test_what_is_kept_beyond_the_newest_is_counted_with_the_reason(app: holdfast.App, tmp_path: Path, url: str) -> None:
     store = app.store
     for turn in range(3):
         store.save("effect", {"turn": turn}, checkpoint_id=f"e{turn}")
@@ -162,7 +160,7 @@ def test_what_is_kept_beyond_the_newest_is_counted_with_the_reason(
     text = run(*arguments, cwd=tmp_path)
     assert text.code == 0
     assert "there is nothing to remove" in text.out
-    assert "kept 4 checkpoints besides the newest 1 of each lane (effect, ended, needs):" in text.out
+    assert "besides the newest 1 of each lane, 4 more checkpoints were kept, in 3 runs:" in text.out
     assert "1 from before an effect in doubt" in text.out
     assert max(map(len, text.out.splitlines())) <= 80
 

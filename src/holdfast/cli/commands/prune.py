@@ -18,7 +18,6 @@ from holdfast.model.status import TERMINAL
 from holdfast.model.views import Keep
 
 _SHOWN_MAX: Final = 20
-_NAMED_MAX: Final = 3
 _REASONS: Final = {
     "resume": "that a resume, retry or rollback goes on from",
     "ended": "saved when the run ended; --no-keep-terminal removes them",
@@ -135,16 +134,16 @@ def _told(session: Session, lines: list[Line], keep: Keep, *, dry_run: bool) -> 
 
 
 def _explain(session: Session, lines: list[Line], keep: Keep) -> None:
-    """Say how many checkpoints were kept beyond the newest that were asked for, why, and in which runs."""
+    """Say how many checkpoints were kept beyond the newest that were asked for, and why."""
     counts: dict[str, int] = {}
     for line in lines:
         for reason, count in line.kept_more.items():
             counts[reason] = counts.get(reason, 0) + count
     if not counts:
         return
-    runs = [line.run_id for line in lines if line.kept_more]
-    named = ", ".join(runs[:_NAMED_MAX]) + (", …" if len(runs) > _NAMED_MAX else "")
-    session.say(f"kept {sum(counts.values())} checkpoints besides the newest {keep.last} of each lane ({named}):")
+    total, runs = sum(counts.values()), sum(bool(line.kept_more) for line in lines)
+    where = "1 run" if runs == 1 else f"{runs} runs"
+    session.say(f"besides the newest {keep.last} of each lane, {total} more checkpoints were kept, in {where}:")
     for reason, count in counts.items():
         session.say(f"  {count} {_REASONS.get(reason, reason)}")
 
