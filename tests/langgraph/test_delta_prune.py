@@ -225,7 +225,7 @@ def test_a_subgraph_is_protected_like_the_graph(saver: HoldfastSaver, thread: st
 def test_a_checkpoint_put_while_a_prune_decides_is_protected(
     saver: HoldfastSaver, thread: str, late_calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each time the prune is about to decide, another turn has been saved: once, twice, and more often than it looks."""
+    """Each time the prune is about to decide, another turn was saved: once, twice, and more often than it retries."""
     _talk(saver, thread)
     port, other, calls = saver.store.port, HoldfastSaver(saver.store), [0]
     prune = port.prune

@@ -188,9 +188,9 @@ class Pruned(View, frozen=True, kw_only=True):
     kept_more: dict[str, int] = {}
     """How many checkpoints were kept beyond the newest `Keep.last` of each lane, by reason.
 
-    `resume`: a resume, retry or rollback goes on from it; `ended`: saved when the run ended; `effect`: the newest before
-    an effect in doubt; `covering`: it covers what `Keep.covering` asks for; `needed`: a kept checkpoint names it as needed; `delta`:
-    delta channels of a kept LangGraph checkpoint are computed from it.
+    `resume`: a resume, retry or rollback goes on from it; `ended`: saved when the run ended; `effect`: the newest
+    before an effect in doubt; `covering`: it covers what `Keep.covering` asks for; `needed`: a kept checkpoint names it
+    as needed; `delta`: delta channels of a kept LangGraph checkpoint are computed from it.
     """
 
 
