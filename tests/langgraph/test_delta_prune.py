@@ -19,10 +19,12 @@ from langgraph.graph.message import _messages_delta_reducer
 import holdfast
 from holdfast import Keep
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph.folding import fold
 from holdfast.errors import Conflict, DamagedData, ParentRemoved
 from holdfast.inspect.health import health
 from holdfast.model.rows import CheckpointRow
 from holdfast.verbs.lineage import may_need_ancestors
+from holdfast.verbs.plans import run_plan
 from tests.cli.processes import command, environment
 from tests.folders import quick_folder
 from tests.langgraph.material import (
@@ -171,6 +173,16 @@ def test_a_checkpoint_that_delta_channels_need_cannot_be_removed_alone(saver: Ho
     assert saver.store.verify().ok
 
 
+def test_a_parent_can_be_removed_alone_once_it_is_folded(saver: HoldfastSaver, thread: str) -> None:
+    _talk(saver, thread)
+    place, parent = saver.store._place, _rows(saver, thread)[-2]
+    run_plan(place, fold(place, thread, Keep(last=1)))
+    assert saver.store.delete_checkpoint(thread, parent.checkpoint_id, dry_run=True).removed
+    assert saver.store.delete_checkpoint(thread, parent.checkpoint_id).removed == (parent.checkpoint_id,)
+    assert _texts(HoldfastSaver(saver.store), thread) == SAID
+    assert saver.store.verify().ok
+
+
 def test_what_delta_channels_need_is_reported_when_it_is_missing(saver: HoldfastSaver, thread: str) -> None:
     _talk(saver, thread)
     assert saver.store.verify().ok
@@ -238,7 +250,7 @@ def test_a_checkpoint_put_while_a_prune_decides_is_protected(
 
     monkeypatch.setattr(port, "prune", late)
     done = saver.store.prune(thread, Keep(last=1))
-    assert done.kept >= 1
+    assert done.kept == len(_rows(saver, thread))
     assert len(_texts(HoldfastSaver(saver.store), thread)) == len(SAID) + 2 * min(calls[0], late_calls)
     assert saver.store.verify().ok
 

@@ -158,31 +158,34 @@ def delete_checkpoint(
 def _deleted_checkpoint(core: Core, run_id: str, name: tuple[str, str], dry_run: bool) -> Pruned:
     run = known_run(core, run_id)
     is_pruned = _has_pruned_entries(core, run, name)
-    left = 0
+    left, reason = 0, None
 
     def choose(checkpoints: list[CheckpointRow], _effects: list[EffectRow], lineage: Lineage) -> list[int]:
-        nonlocal left
+        nonlocal left, reason
         row = next((row for row in checkpoints if (row.lane, row.checkpoint_id) == name), None)
-        left = len(checkpoints) - (row is not None)
         if row is None:
+            left, reason = len(checkpoints), None
             return []
         child = lineage.find_child(row, checkpoints)
         if child is not None:
-            reason: str | None = f"delta channels of checkpoint {child.checkpoint_id!r} need it; remove that one first"
+            reason = f"delta channels of checkpoint {child.checkpoint_id!r} need it; remove that one first"
         else:
             reason = why_needed(row, checkpoints, ended=run.status in TERMINAL, is_pruned=is_pruned)
-        if reason is not None:
-            raise Conflict(f"checkpoint {row.checkpoint_id!r} of run {run_id!r} cannot be removed: {reason}")
-        return [row.number]
+        left = len(checkpoints) - 1
+        return [row.number] if reason is None else []
 
     damage = None
     if dry_run:
         checkpoints = core.port.checkpoints(run.run, 0, -1)
         numbers = choose(checkpoints, [], Lineage(core, run))
         removed = [row for row in checkpoints if row.number in numbers]
-        freed = RemovalEstimate(core).add(run, removed)
     else:
         removed = remove_checkpoints(core, run, choose) or []
+    if reason is not None:
+        raise Conflict(f"checkpoint {name[1]!r} of run {run_id!r} cannot be removed: {reason}")
+    if dry_run:
+        freed = RemovalEstimate(core).add(run, removed)
+    else:
         try:
             swept = sweep(core, run.family)
         except DamagedData as found:  # as in prune

@@ -174,7 +174,7 @@ def remove_checkpoints(core: Core, run: RunRow, choose: ChooseKept) -> list[Chec
             return [] if lineage.is_stale and left else gone
 
         removed = core.port.prune(run.run_id, choose_locked)
-        if not lineage.is_stale:
+        if not lineage.is_stale or not tries_left:
             break
         lineage.unlock()
         choose(core.port.checkpoints(run.run, 0, -1), core.port.effects(run.run), lineage)
