@@ -7,6 +7,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidInput
 from holdfast.ids import Ids
 from holdfast.limits import RESERVE_BYTES
+from holdfast.store.url import MEMORY, POSTGRESQL, SQLITE, parse_store_url
 from holdfast.verbs.store import Store
 
 
@@ -22,7 +23,8 @@ def open(  # noqa: A001 - holdfast.open is what it is called
 
     `memory:` forgets everything when the process ends. `sqlite:PATH` keeps it in a file, `dir:PATH` in a directory of
     files that people can read; several processes may use either. `postgresql://user@host/database` keeps it in
-    PostgreSQL, in the schema that `?schema=` names ("holdfast" by default).
+    PostgreSQL, in the schema that `?schema=` names ("holdfast" by default). Any other spelling, such as
+    `sqlite:///runs.db`, is refused with the right one, and nothing is created.
 
     `timeout_s` is how long a write waits for others before it raises StorageBusy; calls to a PostgreSQL that is gone
     end after that time, or 10 seconds if that is less. `reserve_bytes` of free disk space are kept for prune, on
@@ -31,32 +33,24 @@ def open(  # noqa: A001 - holdfast.open is what it is called
     Example:
         store = holdfast.open("sqlite:runs.db")
     """
-    if type(url) is not str:
-        raise InvalidInput(f"the store's URL must be text, not {type(url).__name__}")
-    scheme, colon, path = url.partition(":")
-    if scheme in ("postgresql", "postgres"):
+    scheme, path = parse_store_url(url)
+    if scheme == POSTGRESQL:
         return _open_postgres(url, clock, ids, timeout_s)
     clock = clock or SystemClock()
-    if scheme == "memory" and colon and not path:
+    if scheme == MEMORY:
         with forking.loading:
             from holdfast.store.memory import MemoryStore
         return Store(MemoryStore(clock), clock=clock, ids=ids)
-    if scheme == "sqlite" and path and path != ":memory:" and not path.startswith("//"):
+    if scheme == SQLITE:
         with forking.loading:
             from holdfast.store.sqlite.store import SqliteStore  # loads the driver
         port = SqliteStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
         return Store(port, clock=clock, ids=ids)
-    if scheme == "dir" and path and not path.startswith("//"):
-        with forking.loading:
-            from holdfast.state.readable import Readable
-            from holdfast.store.directory.store import DirectoryStore
-        directory = DirectoryStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes, renderer=Readable())
-        return Store(directory, clock=clock, ids=ids)
-    shown = url if "@" not in url else f"{scheme}:…"  # it may hold a password
-    raise InvalidInput(
-        f"{shown!r} names no store this version has; "
-        "write memory:, sqlite:PATH, dir:PATH or postgresql://…, for example sqlite:runs.db or dir:/var/lib/runs"
-    )
+    with forking.loading:
+        from holdfast.state.readable import Readable
+        from holdfast.store.directory.store import DirectoryStore
+    directory = DirectoryStore(path, clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes, renderer=Readable())
+    return Store(directory, clock=clock, ids=ids)
 
 
 def _open_postgres(url: str, clock: Clock | None, ids: Ids | None, timeout_s: float) -> Store:

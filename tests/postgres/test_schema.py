@@ -56,8 +56,40 @@ def test_a_url_is_shown_without_its_secrets() -> None:
 
 
 @pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        (f"ana:{SECRET}@h1:5432,h2:5433/runs", "ana@h1:5432,h2:5433/runs?schema=holdfast"),
+        (f"ana:{SECRET}@h1:5432,h2/runs", "ana@h1:5432,h2/runs?schema=holdfast"),
+        ("h1,h2/runs?port=5433", "h1:5433,h2:5433/runs?schema=holdfast"),
+        (
+            f"ana@h1,h2/runs?password={SECRET}&target_session_attrs=read-write",
+            "ana@h1,h2/runs?schema=holdfast&target_session_attrs=read-write",
+        ),
+        (f"ana:{SECRET}@[::1]:5432/runs", "ana@[::1]:5432/runs?schema=holdfast"),
+        (f"ana:{SECRET}@[::1]:5432,[fe80::2]:5433/runs", "ana@[::1]:5432,[fe80::2]:5433/runs?schema=holdfast"),
+        (f"ana:{SECRET}@h1:5432,[::1]:5433/runs", "ana@h1:5432,[::1]:5433/runs?schema=holdfast"),
+        (f"a%40b:{SECRET}%2F%40@h1/runs%2F1", "a%40b@h1/runs%2F1?schema=holdfast"),
+        (f"ana:{SECRET}@/runs?host=/tmp/pg&port=5433", "ana@:5433/runs?schema=holdfast&host=/tmp/pg"),
+        (f"ana:{SECRET}@%2Ftmp%2Fpg/runs", "ana@/runs?schema=holdfast&host=/tmp/pg"),
+        ("/runs?host=/tmp/pg,h2&port=5432,5433", "/runs?schema=holdfast&host=/tmp/pg,h2&port=5432,5433"),
+        (f"ana:{SECRET}@/runs?hostaddr=10.0.0.1", "ana@/runs?schema=holdfast&hostaddr=10.0.0.1"),
+    ],
+)
+def test_a_url_of_several_hosts_or_an_address_is_shown_so_that_it_means_the_same(place: str, shown: str) -> None:
+    settings = read_url(f"postgresql://{place}")
+    assert settings.shown == f"postgresql://{shown}"
+    again = read_url(settings.shown)
+    assert again.shown == settings.shown
+    kept = ("host", "user", "dbname", "target_session_attrs", "hostaddr")
+    assert {name: again.conninfo.get(name) for name in kept} == {name: settings.conninfo.get(name) for name in kept}
+
+
+@pytest.mark.parametrize(
     "url",
     [
+        f"postgresql://ana:1@{SECRET}@host/d",
+        f"postgresql://ana:1/{SECRET}@host/d",
+        f"postgresql://ana:1?{SECRET}@host/d",
         f"postgresql://ana:{SECRET}@host:port/d",
         f"postgresql://ana:{SECRET}@[host/d",
         f"postgresql://ana:{SECRET}@host/d?no-such-option=1",

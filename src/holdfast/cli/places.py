@@ -6,12 +6,13 @@ import os
 
 from holdfast.cli.exits import NoStore
 from holdfast.errors import HoldfastError
+from holdfast.store.url import hide_password
 
 
 def shown(url: str) -> str:
     """A store's URL without its password, wherever in it that stands."""
-    if url.partition(":")[0] not in ("postgresql", "postgres"):
-        return url
+    if not url.startswith(("postgresql://", "postgres://")):
+        return hide_password(url)
     try:
         from holdfast.store.postgres.settings import read_url
 

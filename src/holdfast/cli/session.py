@@ -14,6 +14,7 @@ from holdfast.cli import places
 from holdfast.cli.output import Output
 from holdfast.cli.settings import DEFAULT, Setting, app_setting, store_setting
 from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.store.url import parse_store_url
 
 if TYPE_CHECKING:
     from holdfast.runtime.app import App
@@ -61,12 +62,14 @@ class Session:
     def where(self) -> Where | None:
         """The store this command uses or would use; None if the settings cannot be read."""
         try:
-            return self._where or self._settled()
+            return self._where or Where(*store_setting(self.store_given)[:2])
         except HoldfastError:
             return None
 
     def _settled(self) -> Where:
+        """The store that the settings name; InvalidInput if that is not the URL of one."""
         setting = store_setting(self.store_given)
+        parse_store_url(setting.value)
         return Where(setting.value, setting.source)
 
     def location(self) -> Where:

@@ -9,8 +9,9 @@ message.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -21,6 +22,8 @@ _SCHEMA: Final = "holdfast"
 _SCHEMA_BYTES_MAX: Final = 63
 _POOL_SIZE: Final = 8
 _OURS: Final = ("schema", "pool_size", "durability", "owner_grace")
+_PLACE_OPTIONS: Final = ("hostaddr", "service", "target_session_attrs")
+"""Options that decide which server is meant, and so are shown."""
 _OWNER_GRACE_S: Final = 0.75
 _OWNER_GRACE_S_MIN: Final = 0.1
 _OWNER_GRACE_S_MAX: Final = 3600.0
@@ -44,11 +47,13 @@ class Settings(NamedTuple):
 def read_url(url: str) -> Settings:
     """Take a URL apart, or raise InvalidInput, which does not repeat the URL: it may hold a password."""
     try:
-        parts = urlsplit(url)
-        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        place, _, query = url.partition("://")[2].partition("?")
+        if place.count("@") > 1 or "@" in place.partition("/")[2]:
+            raise ValueError("an unescaped sign in the password: libpq would take the rest of it for a host or a name")
+        options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
         theirs = urlencode([(name, value) for name, value in options if name not in _OURS], quote_via=quote)
-        conninfo = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}" + (f"?{theirs}" if theirs else ""))
-        for port in str(conninfo.get("port") or 0).split(","):
+        conninfo = conninfo_to_dict(f"postgresql://{place}" + (f"?{theirs}" if theirs else ""))
+        for port in filter(None, str(conninfo.get("port") or "").split(",")):
             int(port)
     except (ValueError, psycopg.Error):
         raise InvalidInput(
@@ -107,9 +112,20 @@ def _owner_grace_s(text: str | None) -> float:
 
 
 def _shown(conninfo: dict[str, Any], schema: str) -> str:
-    user, host = conninfo.get("user"), str(conninfo.get("host") or "")
-    place = (f"{quote(str(user))}@" if user else "") + (host if not host.startswith("/") else "")
-    if conninfo.get("port"):
-        place += f":{conninfo['port']}"
-    query = {"schema": schema} | ({"host": host} if host.startswith("/") else {})
-    return f"postgresql://{place}/{quote(str(conninfo.get('dbname') or ''))}?{urlencode(query, quote_via=quote)}"
+    """The URL without secrets. Each of several hosts stands with its own port; sockets and addresses are options."""
+    hosts, ports = (str(conninfo.get(name) or "") for name in ("host", "port"))
+    options = {"schema": schema}
+    place = ""
+    if hosts and not any(host.startswith(("/", "@")) for host in hosts.split(",")):
+        each = ports.split(",") if "," in ports else [ports] * len(hosts.split(","))
+        pairs = zip_longest(hosts.split(","), each, fillvalue="")
+        place = ",".join((f"[{host}]" if ":" in host else host) + (f":{port}" if port else "") for host, port in pairs)
+    elif "," in hosts or "," in ports:
+        options |= {name: text for name, text in (("host", hosts), ("port", ports)) if text}
+    else:
+        place = f":{ports}" if ports else ""
+        options |= {"host": hosts} if hosts else {}
+    options |= {name: str(conninfo[name]) for name in _PLACE_OPTIONS if conninfo.get(name)}
+    user = f"{quote(str(conninfo['user']), safe='')}@" if conninfo.get("user") else ""
+    name = quote(str(conninfo.get("dbname") or ""), safe="")
+    return f"postgresql://{user}{place}/{name}?{urlencode(options, safe='/,', quote_via=quote)}"

@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from langgraph.checkpoint.serde.types import TASKS
@@ -94,7 +94,7 @@ class PostgresSource(Source):
 
     def __init__(self, url: str) -> None:
         settings = read_url(url)
-        schema = dict(parse_qsl(urlsplit(url).query)).get("schema")
+        schema = dict(parse_qsl(url.partition("?")[2])).get("schema")
         try:
             self._link: psycopg.Connection[TupleRow] = psycopg.connect(
                 **{"application_name": "holdfast-migrate", "client_encoding": "utf8", **settings.conninfo},

@@ -25,6 +25,7 @@ from holdfast.model.rows import RunRow
 from holdfast.opening import open as open_store
 from holdfast.runtime.owner import Owner
 from holdfast.store.seal import check_run
+from holdfast.store.url import DIRECTORY, POSTGRESQL, SQLITE, parse_store_url
 from holdfast.verbs.core import Core
 from holdfast.verbs.store import Store
 
@@ -212,6 +213,8 @@ def open_source(url: str) -> Source:
     """The database at `url`, opened to be read."""
     if type(url) is not str or not url:
         raise InvalidInput("the source is sqlite:PATH, a path, or postgresql://…")
+    if url.startswith("sqlite:") or "://" in url:
+        parse_store_url(url)
     if url.startswith(("postgresql:", "postgres:")):
         try:
             with forking.loading:
@@ -247,10 +250,10 @@ def _opened(store: Store | str, *, dry_run: bool) -> Store:
 
 
 def _is_there(url: str) -> bool:
-    scheme, _, path = url.partition(":")
-    if scheme in ("sqlite", "dir"):
+    scheme, path = parse_store_url(url)
+    if scheme in (SQLITE, DIRECTORY):
         return os.path.exists(path)
-    if scheme not in ("postgresql", "postgres"):
+    if scheme != POSTGRESQL:
         return True
     try:
         import psycopg
