@@ -3,7 +3,8 @@
 Every owner has a file in a directory beside the data, named by 16 bytes of BLAKE3 over the owner's text, in hex; in it
 stands that text, for people, and in a second line, as JSON, the workflows that a worker executes. Whoever announces
 itself holds an flock on the file as long as its process lives. If the lock can be taken, the process has died; if there
-is no file, nothing is known.
+is no file, nothing is known. The directory is removed with its last file: by the owner that leaves last, at the end of
+the process if the store was not closed, or, of an owner that was killed, by the next process that opens and closes.
 
 The lock belongs to the open file, which a forked child shares: the child closes its copy, and does not unlock, because
 that would end the parent's sign as well. Everything that opens such a file is done behind one lock, so that no fork
@@ -12,24 +13,29 @@ comes in between and carries a file into a child that knows nothing of it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import json
 import os
+import re
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from blake3 import blake3
 
-from holdfast.errors import Conflict, StorageFailed, StoreClosed
+from holdfast.errors import Conflict, HoldfastError, StorageFailed, StoreClosed
 from holdfast.forking import watch, watch_restless
 
 _PATIENCE_S: Final = 2.0
 """How long somebody who only looks may be in the way of an announcement."""
 _REST_S: Final = 10.0
 _PAUSE_S: Final = 0.005
+_NAME: Final = re.compile(r"[0-9a-f]{32}")
+"""The names of owners' files. Anything else in the directory is not removed."""
 
 
 class _Signs:
@@ -58,15 +64,27 @@ class _Signs:
 
 
 _signs = _Signs()
+_instances: weakref.WeakSet[Owners] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """Processes that end without closing their stores leave no files behind, either."""
+    for owners in list(_instances):
+        with contextlib.suppress(HoldfastError, OSError):  # the next process removes what is left
+            owners.leave()
 
 
 class Owners:
     """The owners that share one store; `directory` is made when the first of them announces itself."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, holding: Callable[[], Collection[str]] | None = None) -> None:
+        """`holding` reads from the store which owners hold runs; it may raise HoldfastError."""
         self._directory = directory
+        self._holding = holding
         self._announced: set[str] = set()
         watch(self)
+        _instances.add(self)
 
     def after_fork(self) -> None:
         """What the parent announced, the child did not."""
@@ -90,7 +108,9 @@ class Owners:
 
     def is_gone(self, owner: str) -> bool:
         """Whether the file is there and nobody holds its lock."""
-        path = self._path(owner)
+        return self._is_free(self._path(owner))
+
+    def _is_free(self, path: str) -> bool:
         with _signs.lock, contextlib.suppress(OSError):  # what cannot be looked at is not known
             while path not in _signs.given:
                 handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -135,18 +155,30 @@ class Owners:
                     found[owner] = tuple(json.loads(text))
         return found
 
-    def bury(self, holding: Collection[str]) -> None:
-        """Remove the files of all who are gone, except of those who still are `holding` something."""
-        kept = {self._path(owner) for owner in holding}
+    def bury(self, holding: Collection[str] = ()) -> None:
+        """Remove the files of all owners that died, except of those that hold runs; then the directory, if it is empty.
+
+        Which owners hold runs is read again after the dead ones were found: a dead owner claims nothing more, but one
+        may have claimed a run and died since `holding` was read. Its file is the proof that the run may be taken over.
+        """
+        dead = self._dead() - {self._path(owner) for owner in holding}
+        if dead and self._holding is not None:
+            dead -= {self._path(owner) for owner in self._holding()}
         with _signs.lock:
-            try:
-                names = os.listdir(self._directory)
-            except OSError:
-                return
-            for path in (os.path.join(self._directory, name) for name in names):
-                if path not in kept and path not in _signs.given:
-                    with contextlib.suppress(OSError):  # the next may do it
-                        self._bury(path)
+            for path in dead - _signs.given.keys():
+                with contextlib.suppress(OSError):  # the next process removes it
+                    self._bury(path)
+            with contextlib.suppress(OSError):  # it has files of others, or is not there
+                os.rmdir(self._directory)
+
+    def _dead(self) -> set[str]:
+        """The files whose owners died."""
+        try:
+            names = os.listdir(self._directory)
+        except OSError:
+            return set()
+        paths = {os.path.join(self._directory, name) for name in names if _NAME.fullmatch(name)}
+        return {path for path in paths if self._is_free(path)}
 
     def _bury(self, path: str) -> None:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -161,17 +193,31 @@ class Owners:
         with _signs.lock:
             announced, self._announced = self._announced, set()
             for path in announced:
-                handle, stores = _signs.given.pop(path)
-                if stores > 1:
-                    _signs.given[path] = (handle, stores - 1)
-                    continue
-                with contextlib.suppress(OSError):
-                    if _is_at(handle, path):
-                        os.unlink(path)  # while the lock is held: nobody may take it for the file of a dead process
-                os.close(handle)
-            if announced:
-                with contextlib.suppress(OSError):  # others are in it
-                    os.rmdir(self._directory)
+                self._end(path)
+        with contextlib.suppress(HoldfastError):  # the next process removes what is left
+            self.bury()
+
+    def leave(self) -> None:
+        """Close at the end of the process, but leave the files of owners that hold runs: they prove that it ended."""
+        if not self._announced and not os.path.isdir(self._directory):
+            return
+        held = {self._path(owner) for owner in self._holding()} if self._holding is not None else self._announced
+        with _signs.lock:
+            for path in self._announced - held:
+                self._announced.remove(path)
+                self._end(path)
+        self.bury()
+
+    def _end(self, path: str) -> None:
+        """End one sign, unless another store of this process gives it, too."""
+        handle, stores = _signs.given.pop(path)
+        if stores > 1:
+            _signs.given[path] = (handle, stores - 1)
+            return
+        with contextlib.suppress(OSError):
+            if _is_at(handle, path):
+                os.unlink(path)  # while the lock is held: no process may take it for the file of a dead one
+        os.close(handle)
 
     def _taken(self, path: str, owner: str) -> int | None:
         """A handle that holds the lock of the file at `path`; None if somebody else holds it."""

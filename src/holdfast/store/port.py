@@ -359,13 +359,18 @@ class StorePort(ABC):
         The rows are read before the owners are judged: a claim taken later, by a new process of the same name, has
         another fence.
         """
-        held: list[RunRow] = []
-        while rows := self.held(_HELD_BATCH, held[-1].run if held else 0):
-            held += rows
+        held = self.all_held()
         owners = {row.owner for row in held}
         dead = self.gone_owners(owners)
         self.bury(owners)
         return [row for row in held if row.owner in dead]
+
+    def all_held(self) -> list[RunRow]:
+        """All runs that have an owner, by number."""
+        held: list[RunRow] = []
+        while rows := self.held(_HELD_BATCH, held[-1].run if held else 0):
+            held += rows
+        return held
 
     def presence(self, owner: str) -> Presence:  # noqa: ARG002
         """What is known here about an owner announced here, without I/O."""

@@ -62,7 +62,8 @@ class DirectoryBase(StorePort):
         self._room = Room(os.path.join(self.path, LOCK), reserve_bytes) if reserve_bytes else None
         self._disk = Disk(self._files, self.path)
         self._tree = Tree(self._disk)
-        self._owners = Owners(os.path.join(os.path.realpath(self.path), OWNERS))
+        owners = os.path.join(os.path.realpath(self.path), OWNERS)
+        self._owners = Owners(owners, lambda: {row.owner for row in self.all_held()})
         self._closed = False
         with translating(f"opening {self.path}"):
             self._make_root()
@@ -104,8 +105,8 @@ class DirectoryBase(StorePort):
         self._owners.bury(holding)
 
     def close(self) -> None:
-        self._closed = True
         self._owners.close()
+        self._closed = True
         self._lock.close()
 
     # --- opening -----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class SqliteStore(SqliteReads):
         self._clock = clock
         self._room = Room(self.path, reserve_bytes) if reserve_bytes else None
         self._opener = Opener(self.path, timeout_s, vfs)
-        self._owners = Owners(os.path.realpath(self.path) + "-owners")
+        self._owners = Owners(os.path.realpath(self.path) + "-owners", lambda: {row.owner for row in self.all_held()})
         self._closed = ""
         self._at_rest = self._locked = True
         self._reset()
