@@ -60,6 +60,19 @@ def agent(run: holdfast.Run, turns: int) -> int:
     return len(run.state["messages"])
 
 
+def grumpy(run: holdfast.Run) -> str:
+    """Fail after an answer or an event."""
+    if run.ask("Shall it fail?", {"fail": bool})["fail"]:
+        raise ValueError("so be it")
+    run.wait_for("doom")
+    raise ValueError("doomed")
+
+
+def family(run: holdfast.Run) -> Any:
+    """A child that asks."""
+    return run.child("refund", "A-1", key="one")
+
+
 def slow(run: holdfast.Run) -> str:
     """A step that takes longer than anybody waits."""
     return run.step(sleep_long)
@@ -74,7 +87,7 @@ def sleep_long() -> str:
 def make(url: str) -> holdfast.App:
     """The app for a store."""
     app = holdfast.App(url)
-    for workflow in (refund, mail, talk, agent, slow):
+    for workflow in (refund, mail, talk, agent, grumpy, family, slow):
         app.workflow(workflow)
     app.undo(take_back)
     return app

@@ -113,3 +113,17 @@ def test_what_a_workflow_prints_does_not_get_into_the_json(app: holdfast.App, tm
     done = run("resume", "t", "--json", "--store", url, "--app", MAKE, cwd=tmp_path)
     assert done.data["status"] == "completed"
     assert "the workflow talks" in done.err
+
+
+def test_the_exit_code_says_that_the_run_then_failed(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    app.start("grumpy", run_id="a")
+    app.start("grumpy", run_id="b")
+    app.start("grumpy", run_id="c")
+    done = answer(tmp_path, url, "a", "fail=yes", "--app", MAKE)
+    assert done.code == 1
+    assert "a is failed: ValueError: so be it" in done.out
+    as_json = answer(tmp_path, url, "b", "fail=no", "--app", MAKE, "--json")
+    assert (as_json.code, as_json.data["status"]) == (0, "waiting")
+    assert run("send", "b", "doom", "--app", MAKE, "--store", url, cwd=tmp_path).code == 1
+    left = answer(tmp_path, url, "c", "fail=yes", "--app", MAKE, "--enqueue")
+    assert left.code == 0, "a worker takes it on"

@@ -81,7 +81,9 @@ def test_what_acts_on_a_run(paid: holdfast.App, tmp_path: Path) -> None:
     agree("rollback --dry-run", given(tmp_path, "rollback", "order-17", "--to", "ask#1", "--dry-run"))
     agree("rollback", given(tmp_path, "rollback", "order-17", "--to", "ask#1", "--yes", "--app", MAKE))
     agree("check", given(tmp_path, "check", "--all", "--app", MAKE))
+    agree("delete", given(tmp_path, "delete", "order-17", "--dry-run"))
     agree("pause, cancel, send", given(tmp_path, "cancel", "order-17", "--app", MAKE))
+    agree("delete", given(tmp_path, "delete", "order-17", "--yes", "--force"))
 
 
 def test_what_is_about_declared_workflows(tmp_path: Path) -> None:

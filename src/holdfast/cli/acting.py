@@ -14,7 +14,7 @@ from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line
 from holdfast.model.names import gate_labels
-from holdfast.model.status import READY, ROLLING_BACK, WAITING
+from holdfast.model.status import FAILED, READY, ROLLING_BACK, WAITING
 
 if TYPE_CHECKING:
     from holdfast.engine.forms import Field
@@ -39,8 +39,12 @@ def act(session: Session, named: str, does: Callable[[App, str], Any], **more: A
     run_id = run_adopted(session, named)
     session.how_to_go_on = f"`{one_line(command_line(('holdfast', 'show', run_id)))}` says where the run stands."
     does(app, run_id)
-    tell(session, run_id, **more)
-    return exits.OK
+    return code_of_standing(tell(session, run_id, **more))
+
+
+def code_of_standing(found: dict[str, Any]) -> int:
+    """The exit code of a command that has done what it says: an error if the run went on here and has failed."""
+    return exits.ERROR if found["status"] == FAILED else exits.OK
 
 
 def standing(session: Session, run_id: str) -> dict[str, Any]:

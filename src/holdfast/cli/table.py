@@ -40,6 +40,7 @@ GROUPS: Final = (
         "Keep",
         (
             ("prune", "Remove checkpoints and runs that are not needed any more."),
+            ("delete", "Remove one run for good."),
             ("verify", "Check every stored byte and report damage."),
             ("doctor", "Say what is wrong or unwise about a store and its runs."),
             ("migrate", "Bring a store's schema up to date, or print how."),

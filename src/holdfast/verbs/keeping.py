@@ -288,11 +288,17 @@ def delete(place: Place, run_id: str) -> Plan[bool]:
     check_id("run_id", run_id)
     core = place.core
     gone = yield lambda: core.port.delete_run(run_id)
-    core.memory.forget(run_id)
     if gone is None:
+        core.memory.forget(run_id)
         return False
     if isinstance(gone, Refused):
         raise refusal(place, Commit(run_id, b""), gone)
-    with contextlib.suppress(DamagedData):  # of a fork of it: what that needs is not known, so nothing may be freed
-        yield lambda: sweep(core, gone.family)
+    yield lambda: forget_deleted(core, gone)
     return True
+
+
+def forget_deleted(core: Core, gone: RunRow) -> None:
+    """Free what only the deleted run needed."""
+    core.memory.forget(gone.run_id)
+    with contextlib.suppress(DamagedData):  # of a fork of it: what that needs is not known, so nothing may be freed
+        sweep(core, gone.family)

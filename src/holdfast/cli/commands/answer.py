@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import exits
-from holdfast.cli.acting import answering, by_option, enqueue_option, run_argument, tell
+from holdfast.cli.acting import answering, by_option, code_of_standing, enqueue_option, run_argument, tell
 from holdfast.cli.answers import given_answer
 from holdfast.cli.asking import ask_gate
 from holdfast.cli.exits import CannotAsk
@@ -43,7 +42,8 @@ def command(
 
     Values are read by the type of their field: yes and no, numbers, dates, choices by name, lists with commas, objects
     as JSON. In a terminal, without values, it asks field by field. The first answer counts; one that does not fit
-    changes nothing. With an app that knows the workflow the run goes on here until it next waits or ends.
+    changes nothing. With an app that knows the workflow the run goes on here until it next waits or ends; the exit code
+    is 1 if it then fails.
 
     \b
     Examples:
@@ -64,8 +64,8 @@ def command(
     if chosen.run_id != run_id:
         adopt(session, chosen.run_id)
     app.answer(chosen.run_id, answer, by=who, gate=chosen.gate, enqueue=enqueue)
-    tell(session, run_id, gate=chosen.gate, answer=chosen.form.check(answer).value, by=who)
-    return exits.OK
+    found = tell(session, run_id, gate=chosen.gate, answer=chosen.form.check(answer).value, by=who)
+    return code_of_standing(found)
 
 
 def _chosen(session: Session, run_id: str, name: str | None) -> GateInfo | None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.acting import enqueue_option, standing, tell, waits_for_answer
+from holdfast.cli.acting import code_of_standing, enqueue_option, standing, tell, waits_for_answer
 from holdfast.cli.naming import adopt, offered_runs, run_adopted
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
@@ -52,7 +52,7 @@ def tell_and_judge(session: Session, run_id: str) -> int:
     found = tell(session, run_id)
     if waits_for_answer(found):
         return exits.WAITING
-    return exits.ERROR if found["status"] == "failed" else exits.OK
+    return code_of_standing(found)
 
 
 def _all(session: Session, workflow: str | None, *, enqueue: bool) -> int:

@@ -24,7 +24,8 @@ def command(
 ) -> int:  # fmt: skip
     """Send an event to a run.
 
-    The run gets it by run.wait_for(EVENT), now or when it comes there. The value is JSON; without one it is null.
+    The run gets it by run.wait_for(EVENT), now or when it comes there. The value is JSON; without one it is null. With
+    an app that knows the workflow the run goes on here; the exit code is 1 if it then fails.
 
     \b
     Examples:
