@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.naming import offered_runs, open_gates, run_adopted
+from holdfast.cli.naming import cancel_note, offered_runs, open_gates, run_adopted
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line
+from holdfast.inspect.inbox import pending_cancel
 from holdfast.model.names import gate_labels
 from holdfast.model.status import FAILED, READY, ROLLING_BACK, WAITING
 
@@ -77,6 +78,9 @@ def tell(session: Session, run_id: str, **more: Any) -> dict[str, Any]:
     for gate in gates:
         session.say(one_line(f"waits for an answer: {gate.prompt}"))
         session.say(one_line(f"  {answering(gate, among=gates)}"))
+    cancel = pending_cancel(session.store(), run_id)
+    if cancel is not None:
+        session.say(cancel_note(session, run_id, cancel))
     if found["left_for_worker"]:
         session.say("left for a worker: holdfast worker --app …")
     return found

@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from holdfast.cli.output import one_line
 from holdfast.errors import HoldfastError, RunNotFound
+from holdfast.inspect.inbox import pending_cancel
 from holdfast.inspect.refs import LATEST, checkpoint_of, run_of
 
 if TYPE_CHECKING:
     import click
 
     from holdfast.cli.session import Session
+    from holdfast.inspect.shapes import PendingCancel
     from holdfast.model.gates import GateInfo
     from holdfast.runtime.app import App
 
@@ -51,10 +54,19 @@ def adopt(session: Session, run_id: str) -> None:
 
 
 def open_gates(app: App, run_id: str) -> list[GateInfo]:
-    """The open questions of a run and of the runs inside it, its own first."""
+    """The open questions of a run and of the runs inside it, its own first; none of a run that is to be cancelled."""
     own = app.gates(run_id)
     inside = app.runs(prefix=f"{run_id}/", status="waiting", limit=_INSIDE_MAX)
-    return own + [gate for info in inside for gate in app.gates(info.run_id)]
+    found = own + [gate for info in inside for gate in app.gates(info.run_id)]
+    if found and pending_cancel(app.store, run_id) is not None:
+        return []
+    return found
+
+
+def cancel_note(session: Session, run_id: str, cancel: PendingCancel) -> str:
+    """Say that a cancel is pending, who asked for it and when."""
+    asked = f"a cancel was requested by {cancel.by} {session.out.when(cancel.at)}"
+    return one_line(f"{run_id}: {asked} and is pending; the next worker that takes the run carries it out")
 
 
 def run_named(session: Session, text: str) -> str:

@@ -98,6 +98,10 @@ class Output:
             return ""
         return ago(moment, dt.datetime.now(dt.UTC)) if self.is_terminal else moment.isoformat(timespec="milliseconds")
 
+    def when(self, moment: dt.datetime) -> str:
+        """A time inside a sentence: "3 min ago" in a terminal, "at" and ISO in a pipe."""
+        return self.time(moment) if self.is_terminal else f"at {self.time(moment)}"
+
     # --- tables ------------------------------------------------------------------------------------------------------
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, status: int | None = None) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from holdfast.errors import InvalidInput
+from holdfast.inspect.shapes import PendingCancel
+from holdfast.limits import NUMBER_MAX
 from holdfast.model.gates import GateInfo
+from holdfast.model.rows import RunRow
+from holdfast.model.status import TERMINAL
 from holdfast.runtime.outside import GATE_STATES, gate_info
+from holdfast.verbs.core import Core
 from holdfast.verbs.reading import known_run
 from holdfast.verbs.store import Store
+from holdfast.verbs.values import moment
 
 
 def gates_of(
@@ -22,3 +28,23 @@ def gates_of(
     core = store._place.core
     number = None if run_id is None else known_run(core, run_id).run
     return [gate_info(run, row) for run, row in core.port.gates(number, state, limit)]
+
+
+def pending_cancel(store: Store, run_id: str) -> PendingCancel | None:
+    """The cancel that was asked for and not carried out yet; None if there is none, or no such run.
+
+    Example:
+        pending_cancel(store, "order-17")
+    """
+    core = store._place.core
+    run = core.port.run(run_id)
+    return None if run is None else cancel_in_inbox(core, run)
+
+
+def cancel_in_inbox(core: Core, run: RunRow) -> PendingCancel | None:
+    """The first cancel in a run's inbox. What was sent before it or since is not read by the run any more."""
+    if run.status in TERMINAL:
+        return None
+    items = core.port.inbox(run.run, 0, NUMBER_MAX)
+    found = next((item for item in items if item.kind == "cancel"), None)
+    return None if found is None else PendingCancel(by=found.by, at=moment(found.created_us))

@@ -64,6 +64,13 @@ class Waiting(View, frozen=True, kw_only=True):
     """When it expires, or when it is over."""
 
 
+class PendingCancel(View, frozen=True, kw_only=True):
+    """A request to cancel a run that was not carried out yet."""
+
+    by: str
+    at: dt.datetime
+
+
 class Standing(View, frozen=True, kw_only=True):
     """Where a run stands."""
 
@@ -76,6 +83,8 @@ class Standing(View, frozen=True, kw_only=True):
     """How long its owner still holds it; 0 if the lease is over or the owner is gone."""
     next_node: str | None = None
     """Which node or stage comes next, if its newest checkpoint says so and the run has not ended."""
+    cancel: PendingCancel | None = None
+    """A cancel that was asked for; the process that moves the run on next carries it out."""
     commands: tuple[tuple[str, ...], ...] = ()
     """What to type next, as lists of arguments."""
 

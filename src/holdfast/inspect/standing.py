@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.clock import US
+from holdfast.inspect.inbox import cancel_in_inbox
 from holdfast.inspect.rows import error_text
-from holdfast.inspect.shapes import Row, Standing, Waiting
+from holdfast.inspect.shapes import PendingCancel, Row, Standing, Waiting
 from holdfast.model.gates import GateInfo
 from holdfast.model.names import display_name, gate_labels, is_named, short_name
 from holdfast.model.rows import RunRow
@@ -26,8 +27,9 @@ def standing_of(
     core: Core, run: RunRow, rows: Sequence[Row], gates: Sequence[GateInfo], *, held: bool, workflow: bool
 ) -> Standing:
     """Where the run stands. `workflow`: whether its journal is the engine's, so that a worker could move it on."""
-    waiting = () if run.status in TERMINAL else tuple(_waiting(core, run, rows, gates))
-    found = _Sentence(run, rows, waiting, held=held, workflow=workflow)
+    cancel = cancel_in_inbox(core, run)
+    waiting = () if run.status in TERMINAL or cancel is not None else tuple(_waiting(core, run, rows, gates))
+    found = _Sentence(run, rows, waiting, held=held, workflow=workflow, cancel=cancel)
     left_us = None
     if run.owner:
         left_us = max(0, run.lease_us - core.clock.lease_time().us) if held else 0
@@ -35,7 +37,7 @@ def standing_of(
     return Standing(
         status=run.status, sentence=found.text(), since=moment(run.updated_us), waiting=waiting,
         owner=run.owner or None, lease_left_s=None if left_us is None else left_us / US,
-        next_node=_next_node(run, head), commands=found.commands(),
+        next_node=_next_node(run, head), cancel=cancel, commands=found.commands(),
     )  # fmt: skip
 
 
@@ -77,13 +79,15 @@ class _Sentence:
     """What to say about a run, and what to do about it."""
 
     def __init__(
-        self, run: RunRow, rows: Sequence[Row], waiting: tuple[Waiting, ...], *, held: bool, workflow: bool
-    ) -> None:
+        self, run: RunRow, rows: Sequence[Row], waiting: tuple[Waiting, ...], *, held: bool, workflow: bool,
+        cancel: PendingCancel | None = None,
+    ) -> None:  # fmt: skip
         self._run = run
         self._rows = [row for row in rows if row.kind != "gap" and row.state != "taken_back"]
         self._waiting = waiting
         self._held = held
         self._workflow = workflow
+        self._cancel = cancel
         self._doubtful = [row for row in self._rows if row.kind == "effect" and row.state == "in_doubt"]
 
     def text(self) -> str:
@@ -92,6 +96,9 @@ class _Sentence:
             "paused": self._paused, "ready": self._ready, "waiting": self._waits,
         }  # fmt: skip
         said = says.get(self._run.status, self._at_work)()
+        if self._cancel is not None:
+            does = "its process carries it out" if self._held else "a worker carries it out when it takes the run"
+            said = f"{said if self._held else self._run.status}; a cancel by {self._cancel.by} is pending: {does}"
         doubt = len(self._doubtful)
         if doubt and self._run.status != "waiting":
             said += f"; {doubt} effect{'s are' if doubt > 1 else ' is'} in doubt"
@@ -155,6 +162,8 @@ class _Sentence:
     def commands(self) -> Commands:
         """What to type next, the likeliest first."""
         run_id, status = self._run.run_id, self._run.status
+        if self._cancel is not None and not self._held:
+            return (_WORKER, ("holdfast", "show", run_id))
         if status == "completed":
             return (("holdfast", "show", run_id, "--state"), ("holdfast", "fork", run_id))
         if status == "failed":

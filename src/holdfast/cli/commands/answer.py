@@ -14,7 +14,8 @@ from holdfast.cli.exits import CannotAsk
 from holdfast.cli.naming import adopt, open_gates, run_adopted
 from holdfast.cli.output import read_line
 from holdfast.cli.session import Session
-from holdfast.errors import GateClosed, InvalidAnswer, InvalidInput
+from holdfast.errors import Conflict, GateClosed, InvalidAnswer, InvalidInput
+from holdfast.inspect.inbox import pending_cancel
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.gates import GateInfo
 from holdfast.model.names import find_gates, gate_labels
@@ -59,6 +60,10 @@ def command(
     if chosen is None or chosen.state != "open":  # whoever was first is named by the store
         app.answer(run_id, None, by=who, gate=gate, enqueue=True)
         raise GateClosed(run_id, gate or "", "unknown")
+    cancel = pending_cancel(session.store(), chosen.run_id)
+    if cancel is not None:
+        when = cancel.at.isoformat(timespec="seconds")
+        raise Conflict(f"run {chosen.run_id!r} takes no answer any more: {cancel.by!r} asked to cancel it at {when}")
     answer = _answer(session, chosen, values, file, who)
     session.how_to_go_on = f"The answer was perhaps taken; `holdfast show {quote(run_id)}` says where the run stands."
     if chosen.run_id != run_id:

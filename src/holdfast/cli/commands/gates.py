@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.acting import answering
-from holdfast.cli.naming import offered_runs, run_named
+from holdfast.cli.naming import cancel_note, offered_runs, run_named
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
-from holdfast.inspect.inbox import gates_of
+from holdfast.inspect.inbox import gates_of, pending_cancel
 from holdfast.inspect.plain import as_data
 from holdfast.model.names import gate_labels
 
@@ -28,10 +28,19 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
       holdfast gates --json
     """
     run_id = None if run is None else run_named(session, run)
-    gates = gates_of(session.store(), run_id, state=None if everything else "open", limit=limit)
+    store = session.store()
+    gates = gates_of(store, run_id, state=None if everything else "open", limit=limit)
+    cancels = {
+        id_: pending_cancel(store, id_) for id_ in sorted({gate.run_id for gate in gates if gate.state == "open"})
+    }
+    if not everything:
+        gates = [gate for gate in gates if cancels[gate.run_id] is None]
     if session.json:
         session.out.give({"gates": as_data(gates)})
         return
+    for cancelled, cancel in cancels.items():
+        if cancel is not None:
+            session.out.note(cancel_note(session, cancelled, cancel))
     if not gates:
         session.out.note("nothing waits for an answer" if not everything else "no gates")
         return
@@ -45,7 +54,6 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
         name, opened = labels[gate.run_id][gate.gate], session.out.time(gate.opened_at)
         rows.append((gate.run_id, name, gate.state, opened, until, by, gate.prompt))
     session.out.table(("RUN", "GATE", "STATE", "OPENED", "EXPIRES", "WHO", "QUESTION"), rows)
-    first = next((gate for gate in gates if gate.state == "open"), None)
-    if first is not None:
-        still_open = [gate for gate in gates if gate.state == "open"]
-        session.out.note(one_line(f"answer: {answering(first, among=still_open)}"))
+    still_open = [gate for gate in gates if gate.state == "open" and cancels[gate.run_id] is None]
+    if still_open:
+        session.out.note(one_line(f"answer: {answering(still_open[0], among=still_open)}"))

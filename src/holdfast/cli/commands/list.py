@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
+from holdfast.cli.naming import cancel_note
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import value_text
 from holdfast.errors import DamagedData
+from holdfast.inspect.inbox import pending_cancel
 from holdfast.inspect.plain import as_data
 from holdfast.limits import RUNS_PAGE_MAX
-from holdfast.model.status import STATUSES
+from holdfast.model.status import AT_WORK, READY, STATUSES
 from holdfast.model.views import RunInfo, RunList
 
 
@@ -72,6 +74,10 @@ def command(
         session.out.note("no such runs" if statuses or metas or workflow or prefix or after else "no runs")
         return
     _table(session, runs)
+    for run in runs:
+        cancel = pending_cancel(session.store(), run.run_id) if run.status in (READY, *AT_WORK) else None
+        if cancel is not None:
+            session.out.note(cancel_note(session, run.run_id, cancel))
     if page.cursor is not None:
         session.out.note(f"there may be more: --after {page.cursor}, or --all")
 

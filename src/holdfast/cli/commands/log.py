@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.acting import run_argument
-from holdfast.cli.naming import run_named
+from holdfast.cli.naming import cancel_note, run_named
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import SHORT, command_line, value_text
 from holdfast.inspect.family import family
+from holdfast.inspect.inbox import pending_cancel
 from holdfast.inspect.plain import as_data
 from holdfast.model.names import display_name
 from holdfast.model.status import TERMINAL
@@ -55,6 +56,9 @@ def command(session: Session, run: str, graph: bool, after: str, limit: int | No
         session.out.give({"run_id": run_id, "entries": as_data(entries), "cursor": cursor})
         return
     _print(session, entries)
+    cancel = pending_cancel(session.store(), run_id)
+    if cancel is not None:
+        session.out.note(cancel_note(session, run_id, cancel))
     if follow:
         _follow(session, run_id, _end(entries[-1]) if entries else start)
 

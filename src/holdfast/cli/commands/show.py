@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.acting import answering, run_argument
+from holdfast.cli.naming import cancel_note
 from holdfast.cli.output import columns, lines_of, one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line, lasting, state_lines, value_text
@@ -211,7 +212,9 @@ def _effects(session: Session, seen: Timeline) -> None:
 def _standing(session: Session, seen: Timeline) -> None:
     out, stands = session.out, seen.standing
     session.say()
-    for gate in seen.gates:
+    if stands.cancel is not None:
+        session.say(out.styled(cancel_note(session, seen.run.run_id, stands.cancel), bold=True))
+    for gate in seen.gates if stands.cancel is None else ():
         session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  (gate {one_line(gate.name)})")
         if gate.show is not None:
             session.say(f"  {value_text(gate.show)}")

@@ -1,0 +1,60 @@
+"""A cancel that no process has carried out yet is shown, and the run takes no answer any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import holdfast
+from tests.cli.processes import Done
+from tests.cli.processes import command as run
+
+MAKE = "tests.cli.shop:make"
+PENDING = "order-17: a cancel was requested by ana at "
+
+
+def test_a_pending_cancel_is_shown_everywhere_and_no_answer_is_offered(
+    app: holdfast.App, tmp_path: Path, url: str
+) -> None:
+    def given(*arguments: str) -> Done:
+        return run(*arguments, "--store", url, cwd=tmp_path)
+
+    app.start("refund", "A-17", run_id="order-17")
+    app.start("refund", "A-18", run_id="order-18")
+    cancelled = given("cancel", "order-17", "--by", "ana")
+    assert cancelled.code == 0
+    assert PENDING in cancelled.out
+    assert "holdfast answer" not in cancelled.out
+    shown = given("show", "order-17")
+    assert PENDING in shown.out
+    assert "a cancel by ana is pending: a worker carries it out when it takes the run" in shown.out
+    assert "holdfast answer" not in shown.out
+    assert "holdfast worker --app" in shown.out
+    data = given("show", "order-17", "--json").data
+    assert data["standing"]["cancel"]["by"] == "ana"
+    assert data["standing"]["waiting"] == []
+    assert given("show", "order-18", "--json").data["standing"]["cancel"] is None
+    for verb in (("list",), ("gates",), ("gates", "--all"), ("log", "order-17")):
+        done = given(*verb)
+        assert PENDING in done.err, verb
+        assert "order-18: a cancel" not in done.err
+    gates = given("gates")
+    assert "order-17" not in gates.out
+    assert "holdfast answer order-18" in gates.err
+    assert [gate["run_id"] for gate in given("gates", "--json").data["gates"]] == ["order-18"]
+    answer = given("answer", "order-17", "approve=yes", "note=")
+    assert answer.code == 5
+    assert "takes no answer any more: 'ana' asked to cancel it at " in answer.err
+    assert given("worker", "--app", MAKE, "--until-idle").code == 0
+    assert app.handle("order-17").status() == "cancelled"
+    assert PENDING not in given("show", "order-17").out
+    assert given("answer", "order-17", "approve=yes", "note=").code == 5
+
+
+def test_a_cancel_of_a_paused_run_is_pending_as_well(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    app.start("refund", "A-17", run_id="order-17")
+    app.pause("order-17")
+    assert run("cancel", "order-17", "--by", "ana", "--store", url, cwd=tmp_path).code == 0
+    shown = run("show", "order-17", "--store", url, cwd=tmp_path)
+    assert PENDING in shown.out
+    assert "holdfast answer" not in shown.out
+    assert PENDING in run("list", "--store", url, cwd=tmp_path).err
