@@ -3,6 +3,8 @@
 An entry tells when it was written and, of a step or an effect, how long that took; so from one entry to where the work
 for the next began nothing was done. Where the journal tells when the waiting was over (an answer's time, a timer's) the
 rest of the stretch is one of its own: the run could have gone on, and nobody took it.
+
+Time in which a step or an effect was under way is never part of a gap, also if another branch waited meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from holdfast.inspect.shapes import Row
 
 GAP_US: Final = 1_000_000
 """Shorter stretches are not worth a row; the engine itself waits so long without giving a run back."""
+_WORK: Final = frozenset({"step", "outcome"})
+"""Entries that tell how long the work took which they end."""
 _ORDER: Final = ("person", "event", "timer", "retry", "child", "paused")
 _TEXTS: Final = {
     "person": "waited for an answer", "event": "waited for an event", "timer": "slept",
@@ -32,6 +36,7 @@ class _Open(NamedTuple):
     reason: str
     what: str
     due_us: int = 0
+    scope: str = ""
 
 
 class Gap(NamedTuple):
@@ -44,14 +49,34 @@ class Gap(NamedTuple):
     end_us: int | None
 
 
+class Span(NamedTuple):
+    """A stretch of time."""
+
+    start_us: int
+    end_us: int
+
+
+def work_in(entries: Iterable[Met]) -> list[Span]:
+    """When steps and effects were under way, as far as it is recorded; in order, and none overlaps another."""
+    took = [(met.created_us, number_of(met.data.get("us"))) for met in entries if met.kind in _WORK]
+    found: list[Span] = []
+    for start_us, end_us in sorted((created_us - us, created_us) for created_us, us in took if us > 0):
+        if found and start_us <= found[-1].end_us:
+            found[-1] = Span(found[-1].start_us, max(found[-1].end_us, end_us))
+        else:
+            found.append(Span(start_us, end_us))
+    return found
+
+
 def gaps_in(entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, least_us: int = GAP_US) -> list[Gap]:
     """All stretches, in order; if the run has not ended and nobody holds it, also the one up to now."""
+    entries = list(entries)
     found: list[Gap] = []
     waits: dict[str, _Open] = {}
     busy_us = after = 0
     for created_us, group in groupby(entries, key=lambda met: met.created_us):
         together = list(group)
-        start_us = _began_us(together, waits, busy_us)
+        start_us = min(_began_us(together, waits, busy_us), created_us)
         if busy_us and start_us - busy_us >= least_us:
             found += _split(after, busy_us, start_us, waits, together, least_us)
         busy_us, after = max(busy_us, created_us), together[-1].position
@@ -60,14 +85,33 @@ def gaps_in(entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, lea
             _note(waits, met)
     if busy_us and not ended and not held and now_us - busy_us >= least_us:
         found += _still(after, busy_us, now_us, waits, least_us)
-    return found
+    work = work_in(entries)
+    return [part for gap in found for part in _without(gap, work, now_us, least_us)]
+
+
+def _without(gap: Gap, work: list[Span], now_us: int, least_us: int) -> list[Gap]:
+    """What is left of a gap outside of all work."""
+    end_us = now_us if gap.end_us is None else gap.end_us
+    inside = [span for span in work if span.start_us < end_us and span.end_us > gap.start_us]
+    if not inside:
+        return [gap]
+    starts = [gap.start_us, *(span.end_us for span in inside)]
+    ends = [*(span.start_us for span in inside), end_us]
+    parts = [gap._replace(start_us=start, end_us=end) for start, end in zip(starts, ends, strict=True)]
+    parts[-1] = parts[-1]._replace(end_us=gap.end_us)
+    return [part for part, end in zip(parts, ends, strict=True) if end - part.start_us >= least_us]
 
 
 def _began_us(together: list[Met], waits: dict[str, _Open], busy_us: int) -> int:
-    """When the work for these entries began. A failed attempt does not tell, so it is taken to have begun at once."""
-    attempts = [_call(met) for met in together if met.kind == "attempt"]
+    """When the work for these entries began.
+
+    A failed attempt does not tell, so it is taken to have begun at once: when its delay, or a sleep before it, was over.
+    """
+    attempts = [met for met in together if met.kind == "attempt"]
     if attempts:
-        return max(busy_us, *(waits[call].due_us if call in waits else 0 for call in attempts))
+        calls, scopes = {_call(met) for met in attempts}, {text_of(met.data.get("in")) for met in attempts}
+        over = [one for call, one in waits.items() if call in calls or (one.reason == "timer" and one.scope in scopes)]
+        return max(busy_us, *(one.due_us for one in over), 0)
     return together[0].created_us - max(number_of(met.data.get("us")) for met in together)
 
 
@@ -113,7 +157,7 @@ def _note(waits: dict[str, _Open], met: Met) -> None:
         case "wait":
             waits[call] = _Open("event", text_of(data.get("event")), number_of(data.get("due_us")))
         case "sleep":
-            waits[call] = _Open("timer", call, number_of(data.get("due_us")))
+            waits[call] = _Open("timer", call, number_of(data.get("due_us")), text_of(data.get("in")))
         case "attempt":
             waits[call] = _Open("retry", call, number_of(data.get("due_us")))
         case "child" if not data.get("detached"):

@@ -102,6 +102,8 @@ class Timeline(View, frozen=True, kw_only=True):
     left_out: int
     """How many entries at the beginning of the journal were not read."""
     worked_us: int
-    """All steps and effects together, as far as that is recorded."""
+    """How long a step or an effect was under way, as far as that is recorded; several at once count once."""
     idle_us: int
-    """All gaps together."""
+    """All gaps together. Never part of the time it worked."""
+    waited_us: int
+    """How much of the idle time it waited for an answer, an event, a timer, a child or to be resumed."""
