@@ -126,6 +126,19 @@ def test_a_durable_pause_and_resume_take_seven_lines() -> None:
     assert "app.answer(" in first
 
 
+def test_the_quick_start_prints_something_can_be_run_twice_and_leaves_only_the_store(tmp_path: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    for name, text in (("quick.py", examples[0]), ("both.py", "\n".join(examples[:2]))):
+        (tmp_path / name).write_text(text)
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", ""), done
+    left = {path.name for path in tmp_path.iterdir()} - {"quick.py", "both.py"}
+    assert left <= {"runs.db", "runs.db-wal", "runs.db-shm"}
+
+
 def test_importing_holdfast_loads_no_driver_and_nothing_heavy() -> None:
     script = "import sys, holdfast; print(' '.join(sys.modules))"
     loaded = set(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -150,7 +151,7 @@ def test_in_random_journals_no_gap_overlaps_another_or_any_work(
     work, gaps = work_in(met), gaps_in(met, now_us, ended=ended, held=held)
     spans = sorted([*work, *((gap.start_us, _end(gap, now_us)) for gap in gaps)])
     assert all(start <= end for start, end in spans)
-    assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
+    assert all(one[1] <= other[0] for one, other in pairwise(spans))
     assert all(gap.start_us >= min(each.created_us for each in met) for gap in gaps)
 
 

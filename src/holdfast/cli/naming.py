@@ -69,6 +69,12 @@ def cancel_note(session: Session, run_id: str, cancel: PendingCancel) -> str:
     return one_line(f"{run_id}: {asked} and is pending; the next worker that takes the run carries it out")
 
 
+def note_cancel(session: Session, run_id: str, cancel: PendingCancel) -> None:
+    """Say beside the result that a cancel is pending."""
+    for line in session.out.wrapped(cancel_note(session, run_id, cancel)):
+        session.out.note(line)
+
+
 def run_named(session: Session, text: str) -> str:
     """The id of the run that is meant; RunNotFound if there is none, AmbiguousId if there are several."""
     return run_of(session.store(), text)

@@ -2,7 +2,8 @@
 
 With --json standard output has the JSON and nothing else; all other lines go to standard error. In a terminal there are
 colours and times such as "3 min ago"; in a pipe, or with NO_COLOR, there are no colours, and in a pipe times are ISO.
-Ids and statuses are never cut: a table that is too wide shortens its last column only.
+Ids and statuses are never cut: a table that is too wide for the terminal shortens its last column, and what still does
+not fit stands on further lines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _COLORS: Final = {
 }  # fmt: skip
 _LISTEN_S: Final = 0.1
 _LAST_MIN: Final = 8
-"""With less room than this for the last column, lines run over the edge rather than say nothing."""
+"""With less room than this the last column stands on a line of its own."""
+_INDENT: Final = "  "
 _SPANS: Final = ((86_400, "d", 24), (3_600, "h", 60), (60, "min", 60), (1, "s", 1000))
 """Units in seconds, and how many of the next smaller one they are."""
 
@@ -105,17 +107,63 @@ class Output:
     # --- tables ------------------------------------------------------------------------------------------------------
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, status: int | None = None) -> None:
-        """A table. `status` is the number of the column that holds one. Only the last column is ever shortened."""
+        """A table. `status` is the number of the column that holds one. Only the last column is ever shortened.
+
+        In a terminal that is too narrow, columns without content are left out, and what still does not fit stands on
+        further lines of its row.
+        """
         cells = [[one_line("" if cell is None else str(cell)) for cell in row] for row in rows]
         widths = [max(columns(row[at]) for row in (list(headers), *cells)) for at in range(len(headers))]
-        self.say(self.styled(_line(headers, widths, self.width), bold=True))
+        shown = list(range(len(headers)))
+        if self.is_terminal and sum(widths) + 2 * (len(widths) - 1) > self.width:
+            shown = [at for at in shown if at == 0 or any(row[at] for row in cells)]
+        groups = _groups(shown, widths, self.width) if self.is_terminal else [shown]
+        for line in self._row(headers, widths, groups, None):
+            self.say(self.styled(line, bold=True))
         for row in cells:
-            line = _line(row, widths, self.width)
-            if status is not None and self.has_color:
-                start = sum(widths[:status]) + 2 * status
-                end = start + len(row[status])
-                line = line[:start] + self.status(row[status]) + line[end:]
-            self.say(line)
+            for line in self._row(row, widths, groups, status):
+                self.say(line)
+
+    def _row(
+        self, cells: Sequence[str], widths: Sequence[int], groups: list[list[int]], status: int | None
+    ) -> Iterator[str]:
+        """The lines of one row of a table."""
+        end = groups[-1][-1]
+        for group in groups:
+            indent = "" if group is groups[0] else _INDENT
+            room = self.width - len(indent)
+            *front, last = group
+            if not front and last != end:
+                yield from (indent + part for part in chunks(cells[last], room) if part)
+                continue
+            padded = [
+                (self.status(cells[at]) if at == status else cells[at]) + " " * (widths[at] - columns(cells[at]))
+                for at in front
+            ]
+            left = room - sum(widths[at] + 2 for at in front)
+            text = cells[last] if last != end or left < _LAST_MIN else cut(cells[last], left)
+            line = indent + "  ".join([*padded, self.status(text) if last == status else text]).rstrip()
+            if line.strip() or group is groups[0]:
+                yield line
+
+    def wrapped(self, text: str, indent: str = _INDENT) -> list[str]:
+        """Text as lines that fit the terminal; a pipe gets one line. All but the first are indented."""
+        if columns(text) <= self.width:
+            return [text]
+        indent = indent[: self.width // 2]
+        lines: list[str] = []
+        line = ""
+        for word in text.split(" "):
+            room = self.width - (len(indent) if lines else 0)
+            joined = f"{line} {word}" if line else word
+            if columns(joined) <= room:
+                line = joined
+                continue
+            lines += [line] if line.strip() else []
+            *whole, line = chunks(word, self.width - (len(indent) if lines else 0))
+            lines += whole
+        lines.append(line)
+        return [lines[0], *(indent + each for each in lines[1:])]
 
     # --- asking and progress -----------------------------------------------------------------------------------------
 
@@ -240,12 +288,34 @@ def columns(text: str) -> int:
     return wide - sum(1 for char in text if unicodedata.combining(char))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], room: int) -> str:
-    *front, last = cells
-    padded = [cell + " " * (width - columns(cell)) for cell, width in zip(front, widths[:-1], strict=True)]
-    left = room - sum(widths[:-1]) - 2 * len(front)
-    if front and columns(last) > left >= _LAST_MIN:
-        while columns(last) >= left:
-            last = last[:-1]
-        last += "…"
-    return "  ".join([*padded, last]).rstrip()
+def cut(text: str, room: int) -> str:
+    """Text in at most so many columns; one that is longer ends in "…"."""
+    if columns(text) <= room:
+        return text
+    return f"{next(chunks(text, max(1, room - 1)))}…"
+
+
+def chunks(text: str, room: int) -> Iterator[str]:
+    """Text in pieces of at most so many columns."""
+    start = used = 0
+    for at, char in enumerate(text):
+        takes = columns(char)
+        if used + takes > room and at > start:
+            yield text[start:at]
+            start, used = at, 0
+        used += takes
+    yield text[start:]
+
+
+def _groups(shown: Sequence[int], widths: Sequence[int], room: int) -> list[list[int]]:
+    """Which columns stand on each line of a row: as many as fit, in their order."""
+    groups: list[list[int]] = [[]]
+    used = 0
+    for at in shown:
+        needed = min(widths[at], _LAST_MIN) if at == shown[-1] else widths[at]
+        if groups[-1] and used + needed > room:
+            groups.append([])
+            used = len(_INDENT)
+        groups[-1].append(at)
+        used += widths[at] + 2
+    return groups

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.cli.output import one_line
+from holdfast.cli.output import chunks, columns, one_line
 from holdfast.model.views import Change
 from holdfast.state.readable import shown
 
@@ -37,6 +37,30 @@ def lasting(us: int) -> str:
 def command_line(arguments: Sequence[str]) -> str:
     """A command as it is typed."""
     return shlex.join(arguments)
+
+
+def command_lines(line: str, room: int) -> list[str]:
+    """A command in lines of so many columns that can be typed as they stand: each but the last ends in a backslash.
+
+    A word that is longer than a line is continued at the beginning of the next one.
+    """
+    if columns(line) <= room:
+        return [line]
+    lines: list[str] = []
+    at = ""
+    for word in shlex.split(line):
+        quoted = shlex.quote(word) if at or lines or not word.endswith(":") else word
+        joined = f"{at} {quoted}" if at else quoted
+        if columns(joined) <= room - 2:
+            at = joined
+            continue
+        lines += [f"{at} \\"] if at else []
+        if columns(quoted) <= room - 4:
+            at = f"  {quoted}"
+            continue
+        *whole, at = [shlex.quote(part) for part in chunks(word, max(1, room - 12))]
+        lines += [f"{part}\\" for part in whole]
+    return [*lines, at]
 
 
 def state_lines(value: Any) -> list[str]:

@@ -105,7 +105,7 @@ def _without(gap: Gap, work: list[Span], now_us: int, least_us: int) -> list[Gap
 def _began_us(together: list[Met], waits: dict[str, _Open], busy_us: int) -> int:
     """When the work for these entries began.
 
-    A failed attempt does not tell, so it is taken to have begun at once: when its delay, or a sleep before it, was over.
+    A failed attempt does not tell, so it is taken to have begun when its delay, or a sleep before it, was over.
     """
     attempts = [met for met in together if met.kind == "attempt"]
     if attempts:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.acting import answering
-from holdfast.cli.naming import cancel_note, offered_runs, run_named
+from holdfast.cli.naming import note_cancel, offered_runs, run_named
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
+from holdfast.cli.showing import command_lines
 from holdfast.inspect.inbox import gates_of, pending_cancel
 from holdfast.inspect.plain import as_data
 from holdfast.model.names import gate_labels
@@ -40,7 +41,7 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
         return
     for cancelled, cancel in cancels.items():
         if cancel is not None:
-            session.out.note(cancel_note(session, cancelled, cancel))
+            note_cancel(session, cancelled, cancel)
     if not gates:
         session.out.note("nothing waits for an answer" if not everything else "no gates")
         return
@@ -56,4 +57,5 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
     session.out.table(("RUN", "GATE", "STATE", "OPENED", "EXPIRES", "WHO", "QUESTION"), rows)
     still_open = [gate for gate in gates if gate.state == "open" and cancels[gate.run_id] is None]
     if still_open:
-        session.out.note(one_line(f"answer: {answering(still_open[0], among=still_open)}"))
+        for line in command_lines(f"answer: {one_line(answering(still_open[0], among=still_open))}", session.out.width):
+            session.out.note(line)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.naming import cancel_note
+from holdfast.cli.naming import note_cancel
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import value_text
@@ -77,7 +77,7 @@ def command(
     for run in runs:
         cancel = pending_cancel(session.store(), run.run_id) if run.status in (READY, *AT_WORK) else None
         if cancel is not None:
-            session.out.note(cancel_note(session, run.run_id, cancel))
+            note_cancel(session, run.run_id, cancel)
     if page.cursor is not None:
         session.out.note(f"there may be more: --after {page.cursor}, or --all")
 
@@ -89,7 +89,8 @@ def _page(session: Session, query: dict[str, Any], after: str | None) -> RunList
     except DamagedData as damage:
         found = session.store().runs(**query, after=after, damaged="skip")  # a store that is damaged itself fails again
         told = f"{damage.place} is damaged: {damage.reason}"
-        session.out.note(one_line(f"holdfast: {told}; it is left out, `holdfast verify` tells more"))
+        for line in session.out.wrapped(one_line(f"holdfast: {told}; it is left out, `holdfast verify` tells more")):
+            session.out.note(line)
         return found
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.acting import run_argument
-from holdfast.cli.naming import cancel_note, run_named
-from holdfast.cli.output import one_line
+from holdfast.cli.naming import note_cancel, run_named
+from holdfast.cli.output import columns, cut, one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import SHORT, command_line, value_text
 from holdfast.inspect.family import family
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from holdfast.model.views import Entry
 
 _LOOK_S: Final = 0.5
+_DATA_MIN: Final = 20
+"""With less room than this the data of an entry stands on a line of its own."""
+_INDENT: Final = " " * 8
 _ABOUT: Final = frozenset({"kind", "call", "in", "digest", "keyed", "us"})
 """What of an entry is said elsewhere in its line, or to nobody."""
 
@@ -58,7 +61,7 @@ def command(session: Session, run: str, graph: bool, after: str, limit: int | No
     _print(session, entries)
     cancel = pending_cancel(session.store(), run_id)
     if cancel is not None:
-        session.out.note(cancel_note(session, run_id, cancel))
+        note_cancel(session, run_id, cancel)
     if follow:
         _follow(session, run_id, _end(entries[-1]) if entries else start)
 
@@ -90,8 +93,15 @@ def _print(session: Session, entries: list[Entry]) -> None:
         name = display_name(call) if isinstance(call, str) else ""
         about = {key: part for key, part in data.items() if key not in _ABOUT}
         head = one_line(f"{entry.position:>6}  {session.out.time(entry.created_at)}  {entry.kind:<12}  {name}")
-        room = min(SHORT, max(40, session.out.width - len(head) - 4))
-        session.say(f"{head}  {value_text(about, room) if about else ''}".rstrip())
+        text = value_text(about, SHORT) if about else ""
+        left = session.out.width - columns(head) - 2
+        if left >= min(_DATA_MIN, columns(text)):
+            session.say(f"{head}  {cut(text, left)}".rstrip())
+            continue
+        for line in session.out.wrapped(head.rstrip(), _INDENT):
+            session.say(line)
+        if text:
+            session.say(f"{_INDENT}{cut(text, session.out.width - len(_INDENT))}")
 
 
 # --- the family ------------------------------------------------------------------------------------------------------
@@ -112,11 +122,17 @@ def _branch(session: Session, branch: Branch) -> None:
     origin = one_line(f"  forked from {branch.forked_from} at {branch.forked_at}") if branch.forked_from else ""
     bend = "│ " * (branch.depth - 1) + "├─" if branch.depth else ""
     name, workflow = session.out.styled(one_line(branch.run_id), bold=True), one_line(branch.workflow)
-    session.say(f"{bend}◉ {name}  {session.out.status(branch.status)}  {workflow}{origin}".rstrip())
+    line = f"{bend}◉ {one_line(branch.run_id)}  {branch.status}  {workflow}{origin}".rstrip()
+    lines = session.out.wrapped(line, f"{lead}│   ")
+    if lines == [line]:
+        lines = [f"{bend}◉ {name}  {session.out.status(branch.status)}  {workflow}{origin}".rstrip()]
+    for each in lines:
+        session.say(each)
     if branch.left_out:
         session.say(f"{lead}│ … {branch.left_out} older checkpoints")
     for node in branch.nodes:
-        session.say(f"{lead}{_node(session, node)}")
+        for each in session.out.wrapped(f"{lead}{_node(session, node)}", f"{lead}│   "):
+            session.say(each)
     session.say(lead.rstrip())
 
 
