@@ -93,8 +93,7 @@ def _head(session: Session, seen: Timeline) -> None:
     session.say(f"{out.styled(name, bold=True)}  {out.status(run.status)}  {workflow}")
     told = [f"created {out.time(run.created_at)}", f"updated {out.time(run.updated_at)}"]
     told += [f"worked {lasting(seen.worked_us)}"] if seen.worked_us else []
-    waited = f" (waited {lasting(seen.waited_us)})" if seen.waited_us else ""
-    told += [f"idle {lasting(seen.idle_us)}{waited}"] if seen.idle_us else []
+    told += [f"idle {lasting(seen.idle_us)}"] if seen.idle_us else []
     session.say(", ".join(told))
     if run.metadata:
         told = [f"{one_line(key)}={value_text(part, 60)}" for key, part in run.metadata.items()]
