@@ -317,7 +317,7 @@ def test_signs_of_the_dead_are_not_kept_for_ever(runs: car.Directory, place: Pat
 def test_another_definition_is_not_put_under_a_run(runs: car.Directory) -> None:
     runs.save(paused())
     changed = paused()
-    changed["workflow"]["stages"] = [{"id": "new", "name": "New", "step": {"type": "approval"}}]
+    changed["workflow"]["stages"] = [{"id": "new", "name": "New", "step": {"type": "proposal"}}]
     with pytest.raises(WorkflowConflict):
         runs.save(changed)
     assert runs.claim("run-1")

@@ -23,13 +23,13 @@ STAGES: list[dict[str, Any]] = [
         "type": "proposal", "proposal": {"to": "{{item}}", "no": "{{index}}", "text": "{{ other }}"}}}},
     {"id": "polish", "name": "Polish", "step": {"type": "loop_until", "max_iterations": 5,
         "until": [{"key": "stage.polish.iteration", "operator": "gte", "value": 2}],
-        "body": {"type": "pattern", "task": "again"}}},
+        "body": {"type": "pattern", "pattern": "vote", "task": "again"}}},
     {"id": "sure", "name": "Sure", "step": {"type": "approval", "prompt": "Sure?", "output_key": "sure", "fields": [
         {"name": "why", "options": ["good", "bad"], "required": True}]}},
     {"id": "inner", "name": "Inner", "step": {"type": "sub_workflow", "workflow": {
         "id": "in", "name": "In", "start": "a", "edges": [],
         "stages": [{"id": "a", "name": "A", "step": {"type": "proposal", "proposal": {"x": 1}}}]}}},
-    {"id": "never", "name": "Never", "step": {"type": "pattern", "task": "never"}},
+    {"id": "never", "name": "Never", "step": {"type": "pattern", "pattern": "vote", "task": "never"}},
 ]  # fmt: skip
 EDGES = [
     {"from": "gate", "to": "send", "conditions": [{"key": "approval.ok", "operator": "eq", "value": True}]},

@@ -111,7 +111,8 @@ def test_a_file_with_anything_anywhere_in_it_is_used_or_is_an_error_of_ours(syst
         report = import_dir(system, place / "in", store)
         assert store.verify().problems == []
         for run_id in report.runs:
-            export_run(system, store, run_id, place / "out")
+            with contextlib.suppress(holdfast.InvalidInput):  # of what the original could not read
+                export_run(system, store, run_id, place / "out")
         for look in LOOKS[system](place / "in"):
             with contextlib.suppress(holdfast.HoldfastError):
                 look()

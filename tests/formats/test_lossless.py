@@ -38,7 +38,7 @@ def test_it_is_written_as_the_originals_write_it() -> None:
 
 
 def test_numbers_no_float_can_hold_are_kept() -> None:
-    data = b'{"big":123456789012345678901234567890,"fine":0.12345678901234567890123,"far":1e400}'
+    data = b'{"big":123456789012345678901234567890,"fine":0.12345678901234567890123,"near":1e-400}'
     found = read_json(data, "here")
     assert found["big"] == 123456789012345678901234567890
     assert found["fine"] == decimal.Decimal("0.12345678901234567890123")
@@ -59,8 +59,20 @@ def test_what_is_no_json_is_damage_and_says_where(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [float("nan"), float("inf"), decimal.Decimal("NaN"), "\ud800", {1: 2}, {"a": {1, 2}}, b"bytes", 10**5000],
-    ids=range(8),
+    [
+        float("nan"),
+        float("inf"),
+        decimal.Decimal("NaN"),
+        "\ud800",
+        {1: 2},
+        {"a": {1, 2}},
+        b"bytes",
+        10**5000,
+        -(10**309),
+        decimal.Decimal("1e309"),
+        decimal.Decimal("Infinity"),
+    ],
+    ids=range(11),
 )
 def test_what_json_has_no_form_for_is_refused(value: Any) -> None:
     with pytest.raises(Unstorable):

@@ -135,6 +135,15 @@ class Folder:
                 self._check_root()
                 return None
 
+    def changed_ns(self, *name: str) -> int | None:
+        """When the file was last renamed, linked or changed otherwise; None if it is not there."""
+        path = self.at(*name)
+        with translating(f"looking at {path}"):
+            try:
+                return os.stat(path).st_ctime_ns
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
     def is_directory(self, *name: str) -> bool:
         """Whether it is a directory, as far as that can be seen."""
         return os.path.isdir(self.at(*name))

@@ -11,6 +11,8 @@ import re
 import time
 from typing import Final
 
+from holdfast.errors import InvalidInput
+
 _FORM: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
 )
@@ -35,6 +37,17 @@ def microseconds(text: object) -> int | None:
         return None
     seconds = calendar.timegm((year, month, day, hour, minute, second))
     if found[8]:
+        if int(found[9]) > 23 or int(found[10]) > 59:
+            return None
         offset = 60 * (60 * int(found[9]) + int(found[10]))
         seconds -= offset if found[8] == "+" else -offset
     return seconds * 1_000_000 + int((found[7] or "0").ljust(9, "0")) // 1000
+
+
+def check_instant(what: str, text: str) -> None:
+    """InvalidInput if the originals could not read a moment: they need RFC 3339 with `T` and a zone."""
+    if microseconds(text) is None or text[10] != "T":
+        raise InvalidInput(
+            f"{what} {text[:40]!r} is not a moment of RFC 3339 with a zone, such as 2026-08-18T09:41:07.123456Z; "
+            "nothing was written"
+        )

@@ -3,7 +3,7 @@
 Reading is strict UTF-8 and takes no NaN. A number with a point or exponent is a float, unless the float would stand for
 another number than the one written: then it is a Decimal. Writing is what the originals write: two spaces, no newline
 at the end, nothing escaped that need not be; a journal's lines are compact. What the originals could not read again is
-refused before it is written: NaN, lone surrogates, and more than 127 containers in one another.
+refused before it is written: NaN, numbers beyond 1e308, lone surrogates, and more than 127 containers in one another.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from holdfast.errors import DamagedFile, Unstorable
 
 NESTING_MAX: Final = 127
 """The reader of all five systems refuses the 128th container."""
+
+_LARGEST: Final = 10**308
+"""Their reader takes an integer beyond 64 bits for a float; one with as many digits as a float can have fails there."""
 
 _INDENT: Final = "  "
 _text: Final = json.encoder.encode_basestring
@@ -99,11 +102,10 @@ def _container(
 
 
 def _spelled(value: float | decimal.Decimal, path: str) -> str:
+    if not isinstance(value, float) and value == value and abs(value) > _LARGEST:
+        raise Unstorable(f"the number at {path or '/'} is beyond 1e308, where the original can read none", path)
     if isinstance(value, int):
-        try:
-            return int.__repr__(value)
-        except ValueError as error:
-            raise Unstorable(f"the number at {path or '/'} has too many digits ({error})", path) from None
+        return int.__repr__(value)
     if not math.isfinite(value) if isinstance(value, float) else not value.is_finite():
         raise Unstorable(f"the number at {path or '/'} is {value}, for which JSON has no form", path)
     return float.__repr__(value) if isinstance(value, float) else str(value)

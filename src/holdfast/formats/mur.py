@@ -30,7 +30,7 @@ from typing import Any, Final
 from holdfast.errors import DamagedFile, InvalidId, InvalidInput, NotFound, StorageFailed, WorkflowConflict
 from holdfast.formats.aio import AsyncVerbs, awaiting
 from holdfast.formats.folder import OWN, Folder, log
-from holdfast.formats.instants import now_text
+from holdfast.formats.instants import check_instant, now_text
 from holdfast.formats.lossless import write_json
 from holdfast.formats.shapes import Count, Shape, checked, read_checked
 from holdfast.ids import check_id
@@ -54,6 +54,27 @@ class Checkpoint(Shape):
     variables: dict[str, str]
     completed_steps: list[dict[str, Any]]
     created_at: str
+
+
+class StepResult(Shape):
+    """What is known of a completed step. The original's full list is not known, so nothing is required."""
+
+    step_name: str = ""
+    success: bool = False
+    output: str = ""
+
+
+class WritableCheckpoint(Checkpoint):
+    """The state before a step as it may be written."""
+
+    completed_steps: list[StepResult]  # type: ignore[assignment]
+
+
+def checked_to_write(checkpoint: object, what: str) -> dict[str, Any]:
+    """A checkpoint, if the original could read it; else InvalidInput."""
+    given = checked(checkpoint, WritableCheckpoint, what)
+    check_instant("created_at", given["created_at"])
+    return given
 
 
 def new_checkpoint(
@@ -100,7 +121,7 @@ class Directory:
         Example:
             executions.save(checkpoint, workflow="deploy-v1")
         """
-        given = checked(checkpoint, Checkpoint, "a checkpoint")
+        given = checked_to_write(checkpoint, "a checkpoint")
         execution, name = execution_name(given["execution_id"]), step_name(given["step_index"])
         data = write_json({**given, "execution_id": execution})
         with self._folder.held():

@@ -16,6 +16,11 @@ from holdfast.formats.lossless import read_json
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """A whole number from 0 on; the originals take up to 64 bits."""
 
+U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+"""A whole number of 32 bits."""
+Id = Annotated[str, msgspec.Meta(min_length=1)]
+"""A text that names something, and so is not empty."""
+
 _BITS: Final = 64
 
 
@@ -27,7 +32,7 @@ def checked(value: object, shape: type[Shape], what: str) -> dict[str, Any]:
     """A caller's value, if it has the shape; else InvalidInput says which field has not."""
     if not isinstance(value, dict):
         raise InvalidInput(f"{what} must be a dict, not {type(value).__name__}")
-    problem = _problem(value, shape)
+    problem = find_problem(value, shape)
     if problem:
         raise InvalidInput(f"{what} does not have the form the original reads: {problem}; nothing was written")
     return value
@@ -38,7 +43,7 @@ def read_checked(data: bytes, shape: type[Shape], place: str) -> dict[str, Any]:
     value = read_json(data, place)
     if not isinstance(value, dict):
         raise DamagedFile(place, "it holds no JSON object")
-    problem = _problem(value, shape)
+    problem = find_problem(value, shape)
     if problem:
         raise DamagedFile(place, problem)
     return value
@@ -46,10 +51,11 @@ def read_checked(data: bytes, shape: type[Shape], place: str) -> dict[str, Any]:
 
 def has_shape(value: object, shape: type[Shape]) -> bool:
     """Whether a value has the shape."""
-    return isinstance(value, dict) and not _problem(value, shape)
+    return isinstance(value, dict) and not find_problem(value, shape)
 
 
-def _problem(value: dict[str, Any], shape: type[Shape]) -> str:
+def find_problem(value: dict[str, Any], shape: type[Shape]) -> str:
+    """Why a value does not have the shape; empty if it has."""
     try:
         found = msgspec.convert(value, shape)
     except (msgspec.ValidationError, TypeError, ValueError) as error:

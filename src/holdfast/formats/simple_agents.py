@@ -23,7 +23,7 @@ from holdfast.errors import DamagedFile, NameTaken, WorkflowConflict
 from holdfast.formats.folder import Folder
 from holdfast.formats.lossless import write_json
 from holdfast.formats.names import check_name
-from holdfast.formats.shapes import Count, Shape, checked, read_checked
+from holdfast.formats.shapes import Count, Id, Shape, checked, read_checked
 from holdfast.ids import check_id
 from holdfast.store.directory.files import Files
 
@@ -40,6 +40,13 @@ class WorkflowCheckpoint(Shape):
     step: Count
     next_node_id: str
     scope_snapshot: Any
+
+
+class WritableCheckpoint(WorkflowCheckpoint):
+    """The checkpoint as it may be written: what is to be resumed must have a name."""
+
+    workflow_name: Id
+    next_node_id: Id
 
 
 class Directory:
@@ -61,7 +68,7 @@ class Directory:
         Example:
             runs.save(checkpoint)
         """
-        given = checked(checkpoint, WorkflowCheckpoint, "a checkpoint")
+        given = checked(checkpoint, WritableCheckpoint, "a checkpoint")
         name = check_name("run_id", given["run_id"], ENDING)
         data = write_json(given)
         with self._folder.held():

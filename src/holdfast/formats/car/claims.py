@@ -2,12 +2,18 @@
 
 CAR's layout says that a run is claimed, not by whom. Beside it, `.holdfast/claims/<run_id>.json` says it:
 
-    {"token": random, "owner": process and random, "inode": …, "size": …, "written_ns": …}
+    {"token": random, "owner": process and random, "inode": …, "size": …, "written_ns": …, "changed_ns": …}
 
 A sidecar is about the `.inflight` file with this identity, and about no other: one that the original made later, or
-put in its place, is foreign. `owner` gives a sign of life in `.holdfast/owners` (see `holdfast.store.owners`) as long
-as its process lives and has the directory open. Sidecars are written before the file is renamed and are not synced:
-they tell the living about each other, and after a power cut nobody holds anything.
+put in its place, is foreign. `changed_ns` is the inode's change time, which every rename sets: it tells our claim from
+one that the original made of the same file, after its own recovery had taken the file from us.
+
+A sidecar is written after the rename that it is about. Written before, it would name the file that the original may
+rename first. A process that dies between the two leaves a claim that counts as the original's.
+
+`owner` gives a sign of life in `.holdfast/owners` (see `holdfast.store.owners`) as long as its process lives and has
+the directory open. Sidecars are not synced: they tell the living about each other, and after a power cut nobody holds
+anything.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.errors import ClaimLost
 from holdfast.forking import watch
-from holdfast.formats.car.shape import CLAIMED
+from holdfast.formats.car.shape import CLAIMED, PAUSED
 from holdfast.formats.folder import OWN, Folder
 from holdfast.store.directory.files import Identity
 from holdfast.store.owners import Owners
@@ -48,11 +54,16 @@ class Claim:
 
 
 class Standing(NamedTuple):
-    """How a run stands: whether it is claimed, and by whom, if that is known."""
+    """How a run stands: whether it is claimed, and by whom, if that is known.
+
+    A run that is not claimed has an owner if the original removed the claimed file and left none to claim.
+    """
 
     claimed: bool
     token: str = ""
     owner: str = ""
+    file: Identity | None = None
+    """The claimed file."""
 
     @property
     def holder(self) -> str | None:
@@ -88,9 +99,8 @@ class Claims:
         """Say of all that is held here that it may be recovered, though this process lives."""
         for run_id, claims in self._own.items():
             standing = self.standing(run_id)
-            identity = self._folder.identity(run_id + CLAIMED)
-            if identity is not None and any(self.is_held(claim, standing) for claim in claims):
-                self._write(run_id, standing.token, _NOBODY, identity)
+            if any(self.is_held(claim, standing) for claim in claims):
+                self._write(run_id, standing.token, _NOBODY)
         self._own.clear()
 
     def close(self) -> None:
@@ -111,39 +121,44 @@ class Claims:
 
     def standing(self, run_id: str) -> Standing:
         """How the run stands."""
-        there = self._folder.identity(run_id + CLAIMED)
-        if there is None:
+        name = run_id + CLAIMED
+        there, changed_ns = self._folder.identity(name), self._folder.changed_ns(name)
+        if there is None and self._folder.identity(run_id + PAUSED) is not None:
             return Standing(False)
         try:
             found = json.loads(self._folder.read(OWN, _CLAIMS, run_id + ".json") or b"{}")
             named = Identity(found["inode"], found["size"], found["written_ns"])
             token, owner = str(found["token"]), str(found["owner"])
+            is_same = there is None or (named == there and found.get("changed_ns", changed_ns) == changed_ns)
         except (ValueError, KeyError, TypeError):
-            return Standing(True)
-        return Standing(True, token, owner) if named == there else Standing(True)
+            is_same, token, owner = False, "", ""
+        return Standing(there is not None, token if is_same else "", owner if is_same else "", there)
 
     def lives(self, standing: Standing) -> bool:
         """Whether whoever holds the run is one of ours and alive."""
         return bool(standing.owner) and self._owners.lives(standing.owner)
 
-    def note(self, run_id: str, identity: Identity, workflow: Any) -> Claim:
-        """Say, before the file is renamed, that it will be this process's."""
+    def announce(self) -> None:
+        """Give the sign of life of this process, without which a claim of it counts for nothing."""
         self._owners.announce(self.owner)
+
+    def take(self, run_id: str, workflow: Any) -> Claim:
+        """Record that the file that was just renamed is held by this process."""
         claim = Claim(os.urandom(8).hex(), workflow)
-        self._write(run_id, claim.token, self.owner, identity)
+        self._write(run_id, claim.token, self.owner)
+        self._own.setdefault(run_id, []).append(claim)
         return claim
 
-    def _write(self, run_id: str, token: str, owner: str, identity: Identity) -> None:
-        content = {"token": token, "owner": owner, **identity._asdict()}
+    def _write(self, run_id: str, token: str, owner: str) -> None:
+        name = run_id + CLAIMED
+        identity = self._folder.identity(name) or Identity(0, 0, 0)  # the original may have removed the file
+        times = {"changed_ns": self._folder.changed_ns(name) or 0}
+        content = {"token": token, "owner": owner, **identity._asdict(), **times}
         self._folder.put(json.dumps(content).encode(), OWN, _CLAIMS, run_id + ".json", sync=False)
 
-    def taken(self, run_id: str, claim: Claim) -> None:
-        """It is this process's now."""
-        self._own.setdefault(run_id, []).append(claim)
-
     def is_held(self, claim: Claim, standing: Standing) -> bool:
-        """Whether the run is still held by this claim."""
-        return standing.claimed and standing.token == claim.token
+        """Whether the run is still held by this claim, though the original may have removed its file."""
+        return standing.token == claim.token
 
     def lost(self, run_id: str, standing: Standing) -> ClaimLost:
         """The error for one who no longer holds the run."""
@@ -154,8 +169,11 @@ class Claims:
         self._folder.remove(OWN, _CLAIMS, run_id + ".json", sync=False)
 
     def bury(self) -> None:
-        """Remove the signs of the dead who hold nothing any more."""
+        """Remove the signs of the dead who hold nothing any more, and the sidecars of claims that are over."""
         holding = set()
-        for name in self._folder.names(OWN, _CLAIMS):
-            holding.add(self.standing(name.removesuffix(".json")).owner)
+        for run_id in [name.removesuffix(".json") for name in self._folder.names(OWN, _CLAIMS)]:
+            standing = self.standing(run_id)
+            holding.add(standing.owner)
+            if not standing.claimed and not self.lives(standing):
+                self.drop(run_id)
         self._owners.bury(holding)

@@ -2,6 +2,9 @@
 
 A run is claimed by renaming `<run_id>.json` to `<run_id>.inflight`, in one step and never by removing something first,
 so its checkpoint is at every moment under one of the two names. What cannot be read is not renamed.
+
+The original takes no lock: between any two calls of ours it may claim, complete, recover or save. So what was renamed
+is read again, and a marker is moved aside and compared before it is removed. What remains is in docs/moving-here.md.
 """
 
 from __future__ import annotations
@@ -23,13 +26,16 @@ from holdfast.errors import (
     WorkflowConflict,
 )
 from holdfast.formats.car.claims import Claim, Claims, Standing
+from holdfast.formats.car.definition import is_same_definition
 from holdfast.formats.car.shape import CLAIMED, PAUSED, read, to_write
-from holdfast.formats.folder import Folder
+from holdfast.formats.folder import OWN, Folder
 from holdfast.formats.lossless import write_json
 from holdfast.formats.names import check_name
 from holdfast.model.views import Problem
 from holdfast.store.directory.files import Files
 
+_ASIDE: Final = "ended"
+"""The marker of a claim that is being ended, in `.holdfast`."""
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)
 _TEMPORARY_AGE_S: Final = 3600.0
 """The original writes such a file and renames it at once. One this old was left by a writer that died."""
@@ -113,19 +119,24 @@ class Directory:
         if self._folder.identity(source) is None:
             return None
         with self._folder.held():
-            identity = self._folder.identity(source)
             content = self._read(run_id, source)
-            if content is None or identity is None:
+            if content is None:
                 return None
-            claim = self._claims.note(run_id, identity, content["workflow"])
+            self._claims.announce()
             try:
                 if not self._folder.rename((source,), (target,)):
                     return None
-            except StorageError:  # nobody must be left holding what the caller was not given
+                renamed = self._read(run_id, target)  # the original may have saved another one since
+                if renamed is None and self._folder.identity(source) is not None:
+                    return None  # the original's recovery has made it claimable again
+                if renamed is None:  # another's claim or complete has removed it: this is the only copy
+                    self._folder.put(write_json(content), target)
+                claimed = renamed or content
+                claim = self._claims.take(run_id, claimed["workflow"])
+            except HoldfastError:  # nobody must be left holding what the caller was not given
                 self._put_back(run_id)
                 raise
-            self._claims.taken(run_id, claim)
-        return Claimed(content, claim)
+        return Claimed(claimed, claim)
 
     def _put_back(self, run_id: str) -> None:
         source, target = _names(run_id)
@@ -160,7 +171,8 @@ class Directory:
     def _end(self, run_id: str, own: Claim, standing: Standing) -> None:
         if self._claims.is_held(own, standing):
             own.ended = True
-            self._folder.remove(run_id + CLAIMED)
+            if not self._remove_marker(run_id, standing):
+                self._folder.sync()
             self._claims.drop(run_id)
         elif own.ended:
             self._folder.sync()
@@ -168,6 +180,21 @@ class Directory:
         own.done = own.ended or own.saved
         if not own.done:
             raise self._claims.lost(run_id, standing)
+
+    def _remove_marker(self, run_id: str, standing: Standing) -> bool:
+        """Remove the claimed file that the standing is about; False if it is gone.
+
+        The original may have put its own in the place since, as it claims what this claim has saved: that one goes
+        back.
+        """
+        target, aside = run_id + CLAIMED, (OWN, _ASIDE)
+        if standing.file is None or not self._folder.rename((target,), aside):
+            return False
+        if self._folder.identity(*aside) != standing.file and self._folder.identity(target) is None:
+            self._folder.rename(aside, (target,))
+        else:
+            self._folder.remove(*aside, sync=False)
+        return True
 
     def recover_orphaned(self, *, foreign: bool = True) -> Recovered:
         """Make runs claimable again whose claimant is dead. Runs of the living are left to them.
@@ -206,7 +233,7 @@ class Directory:
         if self._claims.lives(standing) or not (standing.owner or foreign):
             return False
         if self._read(run_id, source) is not None:  # there is a newer one: this only says that somebody had claimed
-            self._folder.remove(target)
+            self._remove_marker(run_id, standing)
             self._claims.drop(run_id)
             return False
         self._read(run_id, target)
@@ -312,7 +339,7 @@ def _names(run_id: str) -> tuple[str, str]:
 
 
 def _same_definition(run_id: str, content: dict[str, Any], known: Any) -> None:
-    if known is None or known == content["workflow"]:
+    if known is None or is_same_definition(known, content["workflow"]):
         return
     raise WorkflowConflict(run_id, _described(content["workflow"]), _described(known))
 

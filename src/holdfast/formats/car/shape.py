@@ -8,36 +8,15 @@ Both hold one JSON object. What is not listed here, in it or in the definition, 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from holdfast.errors import NameTaken
-from holdfast.formats.shapes import Count, Shape, checked, read_checked
+from holdfast.errors import InvalidInput, NameTaken
+from holdfast.formats.car.definition import ApprovalField, Workflow, WritableField, WritableWorkflow, find_step_problem
+from holdfast.formats.instants import check_instant
+from holdfast.formats.shapes import U32, Count, Id, Shape, checked, read_checked
 
 PAUSED: Final = ".json"
 CLAIMED: Final = ".inflight"
-
-
-class Workflow(Shape):
-    """The definition a run was started with."""
-
-    id: str
-    name: str
-    start: str
-    stages: list[dict[str, Any]]
-    edges: list[dict[str, Any]]
-    goal: str | None = None
-    max_iterations: Count = 100
-    metadata: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
-
-
-class ApprovalField(Shape):
-    """One field of the question."""
-
-    name: str
-    label: str | None = None
-    field_type: str | None = None
-    options: list[Any] | None = None
-    required: bool | None = None
 
 
 class PausedWorkflow(Shape):
@@ -57,6 +36,29 @@ class PausedWorkflow(Shape):
     completed_stage_ids: list[str] = []  # noqa: RUF012 - msgspec copies it
 
 
+class StageResult(Shape):
+    """What a stage came to. What its output is made of the original knows."""
+
+    stage_id: Id
+    stage_name: str
+    status: Literal["succeeded", "failed", "skipped", "compensated"]
+    output: dict[str, Any]
+    duration_ms: float
+    error: str | None = None
+
+
+class WritablePausedWorkflow(PausedWorkflow):
+    """The checkpoint as it may be written: the types of the original's fields, and ids that are not empty."""
+
+    workflow: WritableWorkflow
+    paused_stage_id: Id
+    output_key: Id
+    iterations: U32
+    fields: list[WritableField] = []  # type: ignore[assignment]  # noqa: RUF012 - msgspec copies it
+    stage_results: list[StageResult] = []  # type: ignore[assignment]  # noqa: RUF012 - msgspec copies it
+    completed_stage_ids: list[Id] = []  # noqa: RUF012 - msgspec copies it
+
+
 _EMPTY: Final[dict[str, type[list[Any]] | type[dict[str, Any]]]] = {
     "fields": list,
     "wf_state": dict,
@@ -68,8 +70,18 @@ _EMPTY: Final[dict[str, type[list[Any]] | type[dict[str, Any]]]] = {
 
 def to_write(paused: object) -> dict[str, Any]:
     """A caller's checkpoint as it is written; InvalidInput if the original could not read it."""
-    given = checked(paused, PausedWorkflow, "a paused workflow")
+    given = checked_to_write(paused, "a paused workflow")
     return {**given, **{name: make() for name, make in _EMPTY.items() if name not in given}}
+
+
+def checked_to_write(paused: object, what: str) -> dict[str, Any]:
+    """A checkpoint, if the original could read it; else InvalidInput."""
+    given = checked(paused, WritablePausedWorkflow, what)
+    check_instant("created_at", given["created_at"])
+    problem = find_step_problem(given["workflow"])
+    if problem:
+        raise InvalidInput(f"{what} does not have the form the original reads: {problem}; nothing was written")
+    return given
 
 
 def read(data: bytes, run_id: str, place: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.errors import Conflict, DamagedFile, InvalidInput
 from holdfast.formats.car.claims import Claims
-from holdfast.formats.car.shape import CLAIMED, PAUSED, PausedWorkflow, read
+from holdfast.formats.car.shape import CLAIMED, PAUSED, checked_to_write, read
 from holdfast.formats.folder import Folder
 from holdfast.formats.instants import microseconds
 from holdfast.formats.lossless import write_json
@@ -31,7 +31,6 @@ from holdfast.formats.moving.parts import (
 )
 from holdfast.formats.moving.present import is_same
 from holdfast.formats.names import check_name
-from holdfast.formats.shapes import checked
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Problem
 from holdfast.verbs.core import Core
@@ -61,7 +60,7 @@ class CarMover:
             how = "its answer and has gone on" if whole.answered else f"ended ({whole.run.status})"
             raise InvalidInput(f"run {run_id!r} has {how}; CAR has files only of workflows that wait")
         state = whole.checkpoints[-1].state if whole.checkpoints else None
-        content = checked(state, PausedWorkflow, "the newest state of the run")
+        content = checked_to_write(state, "the newest state of the run")
         ending = CLAIMED if str(whole.run.metadata.get("file", "")).endswith(CLAIMED) else PAUSED
         name = check_name("run_id", content["run_id"], ending)
         same_id(run_id, content["run_id"])

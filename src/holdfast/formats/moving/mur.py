@@ -28,7 +28,6 @@ from holdfast.formats.moving.parts import (
     small_step,
     started,
 )
-from holdfast.formats.shapes import checked
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Problem
 from holdfast.runtime.codec import CODEC
@@ -52,7 +51,7 @@ class MurMover:
             state = checkpoint.state
             if not isinstance(state, dict) or not mur.is_same(state.get("execution_id"), run_id):
                 continue
-            content = checked(state, mur.Checkpoint, f"checkpoint {checkpoint.checkpoint_id!r}")
+            content = mur.checked_to_write(state, f"checkpoint {checkpoint.checkpoint_id!r}")
             live = {step: kept for step, kept in live.items() if step < content["step_index"]}
             live[content["step_index"]] = content
             known, covered = max(known, len(content["completed_steps"])), checkpoint.covers
