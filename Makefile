@@ -31,7 +31,7 @@ format: .venv/.ready
 
 # Counts are arguments: make torture KILLS=2000 CUTS=100000 CLAIM_S=600 …
 torture: .venv/.ready
-	$(BIN)/python -m tests.torture $(foreach name,KILLS CUTS SYNCS FAULTS FULL CLAIM_S WRITERS_S FORKS RACES DIR_CUTS DIR_SYNCS DIR_FAULTS PG_S ENGINE_KILLS ENGINE_STOPS ENGINE_ANSWERS ENGINE_RUNS FORMATS_ROUNDS FORMATS_CUTS ATTACK MACHINE SEED ONLY,$(if $($(name)),$(name)=$($(name))))
+	$(BIN)/python -m tests.torture $(foreach name,KILLS CUTS SYNCS FAULTS FULL CLAIM_S WRITERS_S FORKS RACES DIR_CUTS DIR_SYNCS DIR_FAULTS PG_S ENGINE_KILLS ENGINE_STOPS ENGINE_ANSWERS ENGINE_RUNS FORMATS_ROUNDS FORMATS_BESIDE FORMATS_CUTS ATTACK MACHINE SEED ONLY,$(if $($(name)),$(name)=$($(name))))
 
 bench: .venv-bench/.ready
 	.venv-bench/bin/python -m bench $(ARGS)

@@ -100,6 +100,11 @@ def test_of_four_processes_that_claim_a_paused_workflow_one_wins_and_nothing_is_
     assert found_by("formats_claims", 300).counts["won"] == 3 * 300
 
 
+def test_a_run_that_the_original_claims_at_the_same_instant_is_not_taken_from_it() -> None:
+    figures = found_by("formats_beside", 500)
+    assert figures.counts["ours"] + figures.counts["theirs"] == 500
+
+
 def test_what_was_acknowledged_in_the_files_of_other_systems_survives_a_power_cut() -> None:
     assert found_by("formats_cuts", 400, seed=TODAY).counts["images"] >= 400
 

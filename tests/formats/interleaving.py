@@ -232,7 +232,7 @@ class _Files(SystemFiles):
         super().truncate(handle, size)
 
     def rename(self, old: str, new: str) -> None:
-        self._schedule.before("rename to", new)
+        self._schedule.before("rename to", old if OWN in Path(new).parts else new)
         super().rename(old, new)
 
     def unlink(self, path: str) -> None:

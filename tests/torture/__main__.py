@@ -15,6 +15,7 @@
     ENGINE_ANSWERS gates that eight processes answer at once
     ENGINE_RUNS    runs that four workers move on, on each store, while workers are killed
     FORMATS_ROUNDS rounds in which four processes claim one CAR workflow
+    FORMATS_BESIDE rounds in which CAR itself claims beside ours
     FORMATS_CUTS   distinct trees of the five systems' directories after a power cut or kill
     ATTACK         random workflows under random actions and crashes, on all stores
 
@@ -52,6 +53,7 @@ _AMOUNTS: Final[dict[str, tuple[str, float]]] = {
     "ENGINE_ANSWERS": ("engine_answers", 400),
     "ENGINE_RUNS": ("engine_workers", 2000),
     "FORMATS_ROUNDS": ("formats_claims", 10_000),
+    "FORMATS_BESIDE": ("formats_beside", 10_000),
     "FORMATS_CUTS": ("formats_cuts", 20_000),
     "ATTACK": ("attack", 20_000),
 }

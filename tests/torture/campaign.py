@@ -63,6 +63,7 @@ HARNESSES: Final = {
         Harness("engine_answers", "rounds", 5),
         Harness("engine_workers", "runs", 80),
         Harness("formats_claims", "rounds", 150),
+        Harness("formats_beside", "rounds", 400),
         Harness("formats_cuts", "cuts", 300),
         Harness("attack", "count", 0),
     )

@@ -171,9 +171,11 @@ class Directory:
     def _end(self, run_id: str, own: Claim, standing: Standing) -> None:
         if self._claims.is_held(own, standing):
             own.ended = True
-            if not self._remove_marker(run_id, standing):
+            if not self._remove_marker(run_id, standing):  # nobody's any more, or made claimable again by the original
+                own.ended = self._claims.is_held(own, self._claims.standing(run_id))
                 self._folder.sync()
-            self._claims.drop(run_id)
+            if own.ended:
+                self._claims.drop(run_id)
         elif own.ended:
             self._folder.sync()
         self._claims.forget(run_id, own)
@@ -181,19 +183,22 @@ class Directory:
         if not own.done:
             raise self._claims.lost(run_id, standing)
 
-    def _remove_marker(self, run_id: str, standing: Standing) -> bool:
+    def _remove_marker(self, run_id: str, standing: Standing, *, beside: bool = False) -> bool:
         """Remove the claimed file that the standing is about; False if it is gone.
 
-        The original may have put its own in the place since, as it claims what this claim has saved: that one goes
-        back.
+        The original may have put its own in the place since, as it claims what waits beside: that one goes back.
+        `beside` says that a newer one must wait there; if it does no more, it is what was found in the place.
         """
-        target, aside = run_id + CLAIMED, (OWN, _ASIDE)
+        source, target = _names(run_id)
+        aside = (OWN, _ASIDE)
         if standing.file is None or not self._folder.rename((target,), aside):
             return False
-        if self._folder.identity(*aside) != standing.file and self._folder.identity(target) is None:
-            self._folder.rename(aside, (target,))
-        else:
-            self._folder.remove(*aside, sync=False)
+        is_other = self._folder.identity(*aside) != standing.file
+        if is_other or (beside and self._folder.identity(source) is None):
+            if self._folder.identity(target) is None:
+                self._folder.rename(aside, (target,))
+            return True
+        self._folder.remove(*aside, sync=False)
         return True
 
     def recover_orphaned(self, *, foreign: bool = True) -> Recovered:
@@ -233,14 +238,18 @@ class Directory:
         if self._claims.lives(standing) or not (standing.owner or foreign):
             return False
         if self._read(run_id, source) is not None:  # there is a newer one: this only says that somebody had claimed
-            self._remove_marker(run_id, standing)
+            self._remove_marker(run_id, standing, beside=True)
             self._claims.drop(run_id)
             return False
         self._read(run_id, target)
+        if self._claims.standing(run_id) != standing or not self._folder.rename((target,), (source,)):
+            return False
+        if self._folder.identity(source) not in (standing.file, None) and self._folder.identity(target) is None:
+            self._folder.rename((source,), (target,))  # the original has claimed a newer one since
+            return False
         self._claims.forget(run_id)
-        rearmed = self._folder.rename((target,), (source,))
         self._claims.drop(run_id)
-        return rearmed
+        return True
 
     def _sweep(self) -> None:
         oldest_ns = time.time_ns() - int(_TEMPORARY_AGE_S * 1e9)
