@@ -49,6 +49,14 @@ def test_everything_is_the_same_as_in_the_source(source: Source, target: str) ->
     assert_same(source, target)
 
 
+def test_moved_threads_have_the_status_that_their_graphs_left_them_in(source: Source, target: str) -> None:
+    filled(source, 2)
+    clean(migrate(source.url, target))
+    with holdfast.open(target) as store:
+        found = {info.run_id: info.status for info in store.runs(workflow="langgraph")}
+    assert {name: found[name] for name in THREADS} == dict.fromkeys(THREADS, "completed") | {"waiting": "waiting"}
+
+
 def test_all_threads_are_listed_in_the_same_order(source: Source, file_target: str) -> None:
     filled(source, 3)
     migrate(source.url, file_target)

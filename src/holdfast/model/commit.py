@@ -221,6 +221,9 @@ class Commit(Part, frozen=True):
     """Take the run from a claim with this fence whose lease has ended, or whose owner the guard says is gone."""
     restore: Restored | None = None
     """Only with `create.required`."""
+    status_by_head: bool = False
+    """With `status`: if the commit saves the newest checkpoint of the default lane, the run gets the status of that
+    checkpoint; if it does not, a completed run stays completed and any other gets `status`."""
 
 
 def commit_bytes(commit: Commit) -> int:

@@ -18,12 +18,12 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Self
 
+from holdfast.adapters.langgraph.thread_status import stored_status
 from holdfast.adapters.langgraph.threads import WORKFLOW
 from holdfast.clock import US
 from holdfast.errors import ClaimLost, HoldfastError, InvalidInput, RunClaimed
 from holdfast.ids import check_id
 from holdfast.model.commit import Commit, NewRun, Refused, Take
-from holdfast.model.status import WAITING
 from holdfast.runtime.owner import Owner
 from holdfast.verbs.aio import Waiter
 from holdfast.verbs.core import Core, Holder, Place
@@ -74,7 +74,7 @@ class ThreadClaim:
         if self._holder is not None:
             raise InvalidInput(f"the claim of thread {self.thread_id!r} is already held; make another one")
         token, place = self._core.ids.token, Place(self._core)
-        take = Take((yield lambda: self._owner.name), token(16), self._lease_us)
+        take = Take((yield lambda: self._owner.name), token(16), self._lease_us, revive=True)
         commit = Commit(self.thread_id, token(8), create=NewRun(), workflow=WORKFLOW, take=take)
         row = committed(place, commit, (yield from taken(place, commit))).run
         self._holder = Holder(take.owner, row.incarnation, row.fence, take.nonce)
@@ -110,7 +110,12 @@ class ThreadClaim:
         held = _held.get({})
         if held.get(self._key) == holder:
             _held.set({key: other for key, other in held.items() if key != self._key})
-        return end_claim(Place(self._core, holder), self.thread_id, WAITING)
+        return self._release(Place(self._core, holder))
+
+    def _release(self, place: Place) -> Plan[None]:
+        """Give up the claim, with the status the thread has now; nothing else writes to it before."""
+        status = yield lambda: stored_status(self._core, self.thread_id)
+        yield from end_claim(place, self.thread_id, status)
 
     def __enter__(self) -> Self:
         run_plan(Place(self._core), self._take())

@@ -10,12 +10,14 @@ from typing import NamedTuple
 from holdfast.adapters.langgraph import delta
 from holdfast.adapters.langgraph.claims import place_for
 from holdfast.adapters.langgraph.reading import PAGE_OF_ALL, find
+from holdfast.adapters.langgraph.thread_status import stored_status
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, thread_row
 from holdfast.adapters.langgraph.writing import attach
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.ids import check_id
+from holdfast.model.commit import Commit, Guard
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
-from holdfast.model.status import WAITING
+from holdfast.model.status import COMPLETED, WAITING
 from holdfast.store.port import CheckpointQuery
 from holdfast.store.seal import check_run
 from holdfast.verbs import keeping, moving
@@ -70,8 +72,28 @@ def delete_for_runs(place: Place, run_ids: Iterable[str]) -> Plan[None]:
         for thread_id, *which in found:
             chosen[thread_id].add(tuple(which))
     for thread_id, which in chosen.items():
-        choose = _named(which)
-        yield from remove(place_for(place.core, thread_id), thread_id, choose)
+        held = place_for(place.core, thread_id)
+        yield from _reopen(held, thread_id)
+        yield from remove(held, thread_id, _named(which))
+        yield from _set_status(held, thread_id)
+
+
+def _reopen(place: Place, thread_id: str) -> Plan[None]:
+    """Call a completed thread waiting before its newest checkpoint may go: what then is the newest may be open."""
+    run = yield lambda: _thread(place.core, thread_id)
+    if run is not None and run.status == COMPLETED:
+        yield Commit(thread_id, place.core.ids.token(8), Guard(incarnation=run.incarnation), status=WAITING)
+
+
+def _set_status(place: Place, thread_id: str) -> Plan[None]:
+    """Give a thread that nobody holds the status of its newest checkpoint, unless it is written to meanwhile."""
+    run = yield lambda: _thread(place.core, thread_id)
+    if run is None or run.owner:
+        return
+    status = yield lambda: stored_status(place.core, thread_id)
+    if status != run.status:
+        guard = Guard(incarnation=run.incarnation, commit_id=run.commit_id)
+        yield Commit(thread_id, place.core.ids.token(8), guard, status=status)
 
 
 def listed(what: str, ids: Iterable[str]) -> list[str]:

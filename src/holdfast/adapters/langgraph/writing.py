@@ -25,6 +25,7 @@ from holdfast.adapters.langgraph.record import (
     stored,
     writes_of,
 )
+from holdfast.adapters.langgraph.thread_status import opens, status_of
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, config_of, spot_of
 from holdfast.errors import InvalidInput
 from holdfast.ids import check_id
@@ -77,11 +78,12 @@ def put(
         new = NewCheckpoint(
             checkpoint_id, encoded.root, spot.lane, spot.checkpoint_id or "",
             step + 1 if type(step) is int and -1 <= step < STEP_MAX else None, metadata=described, replace=True,
-            needs_parent="delta" in record,
+            needs_parent="delta" in record, status=WAITING if spot.lane else status_of(checkpoint),
         )  # fmt: skip
         commit = Commit(
             spot.thread_id, core.ids.token(8), place.guard(known if encoded.linked else None), creation(place),
             WORKFLOW, _status(place), checkpoints=(new,), chunks=core.chunk_rows(encoded.chunks, short=True),
+            status_by_head=not place.holder,
         )  # fmt: skip
         outcome = yield commit
         if type(outcome) is not Committed and outdated(place, spot.thread_id, outcome, known):
@@ -145,13 +147,22 @@ def put_writes(
     spot = spot_of(config)
     if spot.checkpoint_id is None:
         raise InvalidInput("writes belong to a checkpoint; the config has no checkpoint_id")
-    yield from attach(place, spot, writes_of(serde, writes, task_id, task_path))
+    reopens = not spot.lane and opens(writes, task_id)
+    yield from attach(place, spot, writes_of(serde, writes, task_id, task_path), reopens=reopens)
 
 
-def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]], run: RunRow | None = None) -> Plan[bool]:
+def attach(
+    place: Place,
+    spot: Spot,
+    values: Mapping[str, tuple[bool, Any]],
+    run: RunRow | None = None,
+    *,
+    reopens: bool = False,
+) -> Plan[bool]:
     """Keep values beside a checkpoint, in one commit. Each says whether it takes the place of one that is there.
 
-    With `run` only if the thread still is that one; False if it is not.
+    With `run` only if the thread still is that one; False if it is not. With `reopens` a completed thread is waiting
+    again; without, it stays completed, since writes may arrive after the checkpoint that they led to.
     """
     assert spot.checkpoint_id is not None
     while values:
@@ -171,6 +182,7 @@ def attach(place: Place, spot: Spot, values: Mapping[str, tuple[bool, Any]], run
         commit = Commit(
             spot.thread_id, place.core.ids.token(8), guard, None if run else creation(place), WORKFLOW,
             _status(place), attachments=tuple(new), chunks=place.core.chunk_rows(chunks, short=True),
+            status_by_head=not (place.holder or reopens),
         )  # fmt: skip
         outcome = yield commit
         if run is not None and type(outcome) is Refused and outcome.why in (why.NO_RUN, why.INCARNATION):

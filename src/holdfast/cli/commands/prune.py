@@ -26,6 +26,8 @@ _REASONS: Final = {
     "delta": "needed by delta channels of a kept checkpoint; --fold removes them",
 }
 """Keys of `Pruned.kept_more`."""
+THREADS: Final = "langgraph"
+"""The workflow of threads of LangGraph."""
 
 
 @click.command()
@@ -64,8 +66,8 @@ def command(
     Shows what would go and how many bytes that frees, and asks. The newest checkpoint of a run always stays, and so
     does what its live effects, its resuming and the delta channels of kept LangGraph checkpoints need; the output says
     how many more were kept than --keep-last asks for, and why. With --checkpoint one checkpoint goes, if nothing needs
-    it. With --delete whole runs go, if they have ended and nothing was written to them for so long. May be broken off
-    at any moment and begun again.
+    it. With --delete whole runs go, if they have ended and nothing was written to them for so long; threads of
+    LangGraph only if they are named or --workflow langgraph is given. May be broken off at any moment and begun again.
 
     \b
     Examples:
@@ -89,6 +91,8 @@ def command(
     chosen = selected(
         session, runs, every=every, workflow=workflow, status=tuple(TERMINAL) if delete else None, older_than=older_than
     )
+    if delete and every and workflow is None:  # a conversation that has come to a rest is not over
+        chosen = [info for info in chosen if info.workflow != THREADS]
 
     def work_of(*, dry_run: bool) -> Work:
         if checkpoint is not None:

@@ -16,7 +16,7 @@ from holdfast.model.rows import RunRow
 from holdfast.model.status import READY, TERMINAL
 from holdfast.store.decide.checkpoints import add_checkpoints, append_entries, is_repeated, positions_of
 from holdfast.store.decide.draft import Decision, Draft, Lease, Look
-from holdfast.store.decide.holding import merge_metadata, set_claim, set_status
+from holdfast.store.decide.holding import follow_head, merge_metadata, set_claim, set_status
 from holdfast.store.decide.inbox import deliver, pass_on, restore, return_items, set_gates
 from holdfast.store.decide.ledger import attach, mark_effects
 
@@ -136,6 +136,8 @@ def _fill(draft: Draft, commit: Commit) -> Refused | None:
         append_entries(draft, commit.entries)
     if commit.checkpoints and refused is None:
         refused = add_checkpoints(draft, commit.checkpoints)
+    if commit.status_by_head:
+        follow_head(draft)
     if commit.effects and refused is None:
         refused = mark_effects(draft, commit.effects)
     if commit.attachments and refused is None:

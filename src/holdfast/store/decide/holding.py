@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.limits import RUN_METADATA_BYTES_MAX
 from holdfast.model import commit as why
 from holdfast.model.commit import PLAIN, Commit, Refused
-from holdfast.model.status import AT_WORK, READY, RUNNING, WAITING
+from holdfast.model.status import AT_WORK, COMPLETED, READY, RUNNING, WAITING
 from holdfast.store.decide.draft import Draft
 from holdfast.store.tags import merged_metadata
 
@@ -38,6 +38,21 @@ def set_status(draft: Draft, commit: Commit) -> None:
     if status == WAITING and commit.inbox_read is not None and draft.now("inbox") > commit.inbox_read:
         status = READY  # something came in that the writer has not read: it must not be slept through
     if status != draft.now("status"):
+        become(draft, status)
+
+
+def follow_head(draft: Draft) -> None:
+    """Take the status of the newest checkpoint, if this commit saves it; else a completed run stays so."""
+    head = draft.now("head")
+    saved = (row for row in (*draft.checkpoints, *draft.replaced) if row.number == head and not row.lane)
+    status = next((row.status for row in saved), None)
+    if status is None and draft.run.status == COMPLETED:
+        status = COMPLETED
+    if status is None:
+        return
+    for name in ("status", "ready_us"):
+        draft.changes.pop(name, None)
+    if status != draft.run.status:
         become(draft, status)
 
 

@@ -17,7 +17,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.adapters.langgraph.migrating import stored
 from holdfast.adapters.langgraph.migrating.marks import MARK, Mark, mark_of
 from holdfast.adapters.langgraph.migrating.source import Parts, Row, Thread, Typed, Unreadable
-from holdfast.adapters.langgraph.record import VERSION, Stored, split_metadata
+from holdfast.adapters.langgraph.record import USUAL, VERSION, Stored, read_frame, split_metadata
+from holdfast.adapters.langgraph.thread_status import keeps_open, status_from, stored_status
 from holdfast.adapters.langgraph.threads import WORKFLOW, lane_of
 from holdfast.adapters.langgraph.writing import FINE
 from holdfast.clock import US
@@ -45,6 +46,7 @@ _HASHES_MAX: Final = 200_000
 _LANES: Final = 8
 """Of so many namespaces the last checkpoint is kept in mind."""
 _PAUSE_S: Final = 0.1
+_EMPTY_LIST: Final = b"\x90"
 
 Value = TypeVar("Value")
 
@@ -112,10 +114,11 @@ class Mover:
         until, place = time.monotonic() + LEASE_S + 1, Place(self._core)
         guard = Guard(incarnation=self._run.incarnation)
         while not self._dry_run:
-            take = Take(self._owner.name, self._core.ids.token(16), int(LEASE_S * US))
+            take = Take(self._owner.name, self._core.ids.token(16), int(LEASE_S * US), revive=True)
             commit = Commit(
-                self._thread.thread_id, self._core.ids.token(8), guard, workflow=WORKFLOW, status=WAITING, take=take
-            )
+                self._thread.thread_id, self._core.ids.token(8), guard, workflow=WORKFLOW, status=WAITING, take=take,
+                status_by_head=True,
+            )  # fmt: skip
             outcome = run_plan(place, taken(place, commit))
             is_held = type(outcome) is Refused and outcome.why == why.CLAIMED
             if is_held and not self._mark.source and time.monotonic() < until:
@@ -165,13 +168,15 @@ class Mover:
             record["delta"] = delta
         encoded = encode(record, self._memos.get(lane), self._hashes, FINE)
         step = metadata.get("step")
+        chunks = dict(encoded.chunks)
+        attached, writes = self._attached(row, parts, metadata, lane, beside, chunks)
+        is_open = bool(lane) or any(map(keeps_open, (*beside, *(each.key for each in attached))))
         new = NewCheckpoint(
             checkpoint_id, encoded.root, lane, check_id("parent_id", row.parent_id) if row.parent_id else "",
             step + 1 if type(step) is int and -1 <= step < STEP_MAX else None,
             metadata=described, created_us=stored.created_us(checkpoint_id, parts.ts), replace=True,
+            status=WAITING if is_open else _status(row, parts),
         )  # fmt: skip
-        chunks = dict(encoded.chunks)
-        attached, writes = self._attached(row, parts, metadata, lane, beside, chunks)
         self._memos.note(lane, encoded.memo)
         self._pieces.note(lane, pieces)
         self._note(new, there, attached, chunks)
@@ -288,8 +293,9 @@ class Mover:
         """Give up the claim, if there is one, and leave the thread to a later call."""
         if self._holder is not None and self._run is not None:
             commit = Commit(
-                self._thread.thread_id, self._core.ids.token(8), self._guard(), status=WAITING, release=True
-            )
+                self._thread.thread_id, self._core.ids.token(8), self._guard(), release=True,
+                status=stored_status(self._core, self._thread.thread_id),
+            )  # fmt: skip
             self._holder = None
             with contextlib.suppress(HoldfastError):
                 self._core.committer.commit(commit)
@@ -326,6 +332,7 @@ class Mover:
             metadata_pairs({MARK: msgspec.to_builtins(mark)}), checkpoints=tuple(self._new),
             chunks=self._core.chunk_rows(self._chunks, short=True), attachments=tuple(self._beside), take=take,
             renew_us=int(LEASE_S * US) if self._holder and not release else None, release=release,
+            status_by_head=True,
         )  # fmt: skip
         outcome = self._core.committer.commit(commit)
         if type(outcome) is Refused and outcome.why in (why.EPOCH, why.RUN_EXISTS):
@@ -334,6 +341,13 @@ class Mover:
         assert mark.fits(done.run), "the mark says what this very commit left"
         self._run = done.run
         return done
+
+
+def _status(row: Row, parts: Parts) -> str:
+    """The status of a thread that ends with this root checkpoint."""
+    frame = read_frame(parts.frame, _where(row))
+    values = {channel: value for channel, value in parts.values.items() if value != (USUAL, _EMPTY_LIST)}
+    return status_from(frame.v, frame.versions, frame.seen, values)
 
 
 def _where(row: Row) -> str:
