@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -103,6 +104,11 @@ def _more(session: Session, found: dict[str, Any]) -> str:
 def answering(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
     """The command that answers a gate, with a placeholder for each value. `among`: all open gates."""
     return f"{command_line(('holdfast', 'answer', gate.run_id))} {usage_of(gate, among=among)}".rstrip()
+
+
+def resuming(thread_id: str) -> str:
+    """The call that answers an interrupt of a LangGraph thread."""
+    return f'graph.invoke(Command(resume=…), {{"configurable": {{"thread_id": {json.dumps(thread_id)}}}}})'
 
 
 def usage_of(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:

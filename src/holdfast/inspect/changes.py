@@ -7,9 +7,10 @@ from typing import Any
 
 from holdfast.errors import CheckpointNotFound
 from holdfast.inspect.refs import Located
+from holdfast.inspect.threads import THREADS, stored_state
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.model.views import Change
-from holdfast.state.diff import diff
+from holdfast.state.diff import compare, diff
 from holdfast.state.readable import shown
 from holdfast.store.port import Select
 from holdfast.verbs.core import Core
@@ -20,7 +21,8 @@ from holdfast.verbs.store import Store
 def changes_between(store: Store, old: Located, new: Located) -> list[Change]:
     """The changes that make the state of one checkpoint that of the other. Only what differs is read.
 
-    Pieces of state are named by their content, in every family the same, so two runs are compared as one is.
+    Pieces of state are named by their content, in every family the same, so two runs are compared as one is. Of threads
+    of LangGraph the values of the channels are compared, as `show --state` shows them.
 
     Example:
         changes_between(store, checkpoint_of(store, "order-17~2"), checkpoint_of(store, "order-17"))
@@ -31,6 +33,8 @@ def changes_between(store: Store, old: Located, new: Located) -> list[Change]:
 
 def _changes(core: Core, old: Located, new: Located) -> list[Change]:
     (first, before), (second, after) = _row(core, old), _row(core, new)
+    if first.workflow == second.workflow == THREADS:
+        return compare(*(stored_state(core, run, row) for run, row in ((first, before), (second, after))))
 
     def fetch(hashes: list[bytes]) -> dict[bytes, bytes]:
         found = core.port.chunks(first.family, hashes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidInput
 from holdfast.inspect.shapes import PendingCancel
+from holdfast.inspect.threads import THREADS, open_interrupts, waiting_threads
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.gates import GateInfo
 from holdfast.model.rows import RunRow
@@ -20,14 +21,20 @@ def gates_of(
 ) -> list[GateInfo]:
     """Gates, longest open first; with `state=None` also those that are answered, expired or closed.
 
+    Among the open ones are the interrupts of LangGraph threads, with the purpose `interrupt`.
+
     Example:
         [gate.prompt for gate in gates_of(store)]
     """
     if state not in (None, *GATE_STATES):
         raise InvalidInput(f"state must be one of {', '.join(GATE_STATES)}, or None for all, not {state!r}")
     core = store._place.core
-    number = None if run_id is None else known_run(core, run_id).run
-    return [gate_info(run, row) for run, row in core.port.gates(number, state, limit)]
+    run = None if run_id is None else known_run(core, run_id)
+    found = [gate_info(of, row) for of, row in core.port.gates(None if run is None else run.run, state, limit)]
+    if state in (None, "open"):
+        threads = waiting_threads(store) if run is None else [run] if run.workflow == THREADS else []
+        found += [gate for thread in threads for gate in open_interrupts(core, thread)]
+    return sorted(found, key=lambda gate: gate.opened_at)[:limit]
 
 
 def pending_cancel(store: Store, run_id: str) -> PendingCancel | None:

@@ -9,6 +9,7 @@ from holdfast.clock import US
 from holdfast.inspect.inbox import cancel_in_inbox
 from holdfast.inspect.rows import error_text
 from holdfast.inspect.shapes import PendingCancel, Row, Standing, Waiting
+from holdfast.inspect.threads import THREADS, next_nodes
 from holdfast.model.gates import GateInfo
 from holdfast.model.names import display_name, gate_labels, is_named, short_name
 from holdfast.model.rows import RunRow
@@ -37,12 +38,14 @@ def standing_of(
     return Standing(
         status=run.status, sentence=found.text(), since=moment(run.updated_us), waiting=waiting,
         owner=run.owner or None, lease_left_s=None if left_us is None else left_us / US,
-        next_node=_next_node(run, head), cancel=cancel, commands=found.commands(),
+        next_node=_next_node(core, run, head), cancel=cancel, commands=found.commands(),
     )  # fmt: skip
 
 
-def _next_node(run: RunRow, head: Any) -> str | None:
+def _next_node(core: Core, run: RunRow, head: Any) -> str | None:
     """What comes next; nothing, once it has ended."""
+    if run.workflow == THREADS and run.status not in TERMINAL:
+        return ", ".join(next_nodes(core, run)) or None
     if run.status in TERMINAL or head is None or head[1] is None:
         return None
     found: str | None = head[1].next_node
@@ -127,6 +130,10 @@ class _Sentence:
             for one in self._waiting
         ]
         said = f"waiting for {' and '.join(found)}" if found else "waiting"
+        if self._run.workflow == THREADS:
+            return (
+                f"{said}; its graph goes on with Command(resume=…)" if found else f"{said} for its graph to be called"
+            )
         last = self._newest("unreached")
         lost = [one.what for one in self._waiting if last is not None and one.what in last.result]
         return f"{said}; its code does not reach {', '.join(map(display_name, lost))} any more" if lost else said
@@ -189,6 +196,8 @@ class _Sentence:
 
     def _to_answer(self) -> Commands:
         run_id = self._run.run_id
+        if self._run.workflow == THREADS:
+            return (("holdfast", "show", run_id, "--state"),)
         persons = list(gate_labels([one.what for one in self._waiting if one.reason == "person"]).values())
         found: list[tuple[str, ...]] = [("holdfast", "answer", run_id, "--gate", gate) for gate in persons]
         if len(persons) == 1:

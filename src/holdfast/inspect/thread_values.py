@@ -107,6 +107,8 @@ def _object(module: str, name: str, given: Any, *, is_call: bool) -> Any:
     type_name = name if module.startswith(_OWN) else f"{module}.{name}"
     if isinstance(given, dict):
         return {"$type": type_name, **(_told(given) if module.startswith(_MESSAGES) else given)}
+    if module == "pydantic.types" and name.startswith("Secret"):
+        return {"$type": type_name}
     if module == "langgraph.types" and name == "Send" and isinstance(given, list) and len(given) > 1:
         return {"$type": type_name, "node": given[0], "arg": given[1]}
     if module.startswith("pathlib") and isinstance(given, list):

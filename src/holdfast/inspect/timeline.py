@@ -18,6 +18,7 @@ from holdfast.inspect.rows import Around, row_of
 from holdfast.inspect.shapes import Row, Timeline
 from holdfast.inspect.stages import is_declared, with_stages
 from holdfast.inspect.standing import standing_of
+from holdfast.inspect.threads import THREADS, open_interrupts
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.model.views import Effect
@@ -93,6 +94,7 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     idle = [(row.reason, _gap_length(run, now_us, row)) for row in rows if row.kind == "gap"]
     workflow = is_workflow(past.entries)
     open_gates = [gate_info(run, gate) for _, gate in core.port.gates(run.run, "open", NUMBER_MAX)]
+    open_gates += open_interrupts(core, run) if run.workflow == THREADS else []
     return Timeline(
         run=run_info(run), rows=rows, gates=tuple(open_gates), effects=tuple(ledger.values()),
         standing=standing_of(core, run, rows, open_gates, held=held, workflow=workflow),

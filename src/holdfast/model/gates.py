@@ -25,7 +25,8 @@ class GateInfo(View, frozen=True, kw_only=True):
     who: tuple[str, ...]
     """Who may answer; empty: anybody."""
     purpose: str
-    """`ask`, or `in_doubt` for an effect nobody knows the outcome of."""
+    """`ask`, `in_doubt` for an effect whose outcome is unknown, or `interrupt` of a LangGraph thread, which is
+    answered through its graph."""
     opened_at: dt.datetime
     expires_at: dt.datetime | None
     answered_at: dt.datetime | None

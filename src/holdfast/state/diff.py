@@ -43,6 +43,11 @@ def diff(old: bytes, new: bytes, fetch: Fetch, place: str) -> list[Change]:
         return list(_changes(_whole(old, fetch, place), _whole(new, fetch, place), ()))
 
 
+def compare(old: Any, new: Any) -> list[Change]:
+    """The changes that make one value the other, in an order that can be applied."""
+    return list(_changes(old, new, ()))
+
+
 def _whole(root: bytes, fetch: Fetch, place: str) -> Any:
     segments = rope.read(root, place)
     return unpack(joined(segments, gather(segments, fetch, place), place), place)

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from holdfast.cli.acting import answering, by_option, code_of_standing, enqueue_option, run_argument, tell
+from holdfast.cli import exits
+from holdfast.cli.acting import (
+    answering,
+    by_option,
+    code_of_standing,
+    enqueue_option,
+    resuming,
+    run_argument,
+    tell,
+)
 from holdfast.cli.answers import given_answer
 from holdfast.cli.asking import ask_gate
 from holdfast.cli.exits import CannotAsk
@@ -16,6 +25,7 @@ from holdfast.cli.output import read_line
 from holdfast.cli.session import Session
 from holdfast.errors import Conflict, GateClosed, InvalidAnswer, InvalidInput
 from holdfast.inspect.inbox import pending_cancel
+from holdfast.inspect.threads import THREADS
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.gates import GateInfo
 from holdfast.model.names import find_gates, gate_labels
@@ -55,6 +65,10 @@ def command(
     """
     app = session.app()
     run_id = run_adopted(session, run)
+    if app.handle(run_id).info().workflow == THREADS:
+        raise InvalidInput(
+            f"{run_id!r} is a thread of LangGraph; answer its interrupt through its graph: {resuming(run_id)}"
+        )
     who = somebody(by)
     chosen = _chosen(session, run_id, gate)
     if chosen is None or chosen.state != "open":  # whoever was first is named by the store

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.acting import answering
+from holdfast.cli.acting import answering, resuming
 from holdfast.cli.naming import note_cancel, offered_runs, run_named
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_lines
 from holdfast.inspect.inbox import gates_of, pending_cancel
 from holdfast.inspect.plain import as_data
+from holdfast.inspect.threads import INTERRUPT, THREADS
 from holdfast.model.names import gate_labels
 
 
@@ -50,12 +51,24 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
     }
     rows = []
     for gate in gates:
+        if gate.purpose == INTERRUPT:
+            rows.append(
+                (gate.run_id, gate.gate, gate.state, session.out.time(gate.opened_at), "", THREADS, gate.prompt)
+            )
+            continue
         until = session.out.time(gate.expires_at)
         by = f"by {gate.answered_by}" if gate.answered_by else ", ".join(gate.who)
         name, opened = labels[gate.run_id][gate.gate], session.out.time(gate.opened_at)
         rows.append((gate.run_id, name, gate.state, opened, until, by, gate.prompt))
     session.out.table(("RUN", "GATE", "STATE", "OPENED", "EXPIRES", "WHO", "QUESTION"), rows)
-    still_open = [gate for gate in gates if gate.state == "open" and cancels[gate.run_id] is None]
+    still_open = [
+        gate for gate in gates if gate.state == "open" and gate.purpose != INTERRUPT and cancels[gate.run_id] is None
+    ]
     if still_open:
         for line in command_lines(f"answer: {one_line(answering(still_open[0], among=still_open))}", session.out.width):
             session.out.note(line)
+    interrupted = next((gate for gate in gates if gate.purpose == INTERRUPT), None)
+    if interrupted is not None:
+        session.out.note(
+            one_line(f"answer an interrupt of LangGraph through its graph: {resuming(interrupted.run_id)}")
+        )

@@ -14,6 +14,7 @@ from holdfast.cli.output import size
 from holdfast.cli.pruning import Line, Work, checkpoint_remover, each, pruner, remover
 from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
+from holdfast.inspect.threads import THREADS
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Keep
 
@@ -26,8 +27,6 @@ _REASONS: Final = {
     "delta": "needed by delta channels of a kept checkpoint; --fold removes them",
 }
 """Keys of `Pruned.kept_more`."""
-THREADS: Final = "langgraph"
-"""The workflow of threads of LangGraph."""
 
 
 @click.command()

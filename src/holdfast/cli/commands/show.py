@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from holdfast.cli.acting import answering, run_argument
 from holdfast.cli.naming import cancel_note
@@ -15,6 +16,7 @@ from holdfast.errors import CheckpointNotFound
 from holdfast.inspect.plain import as_data
 from holdfast.inspect.refs import Located, checkpoint_of
 from holdfast.inspect.staged import STAGES_MAX, has_stages, staged
+from holdfast.inspect.threads import INTERRUPT, THREADS, thread_state
 from holdfast.inspect.timeline import folded, timeline
 from holdfast.model.names import display_name, find_gates
 
@@ -76,6 +78,8 @@ def _show_state(session: Session, found: Located) -> None:
     loaded = session.store().load(found.run.run_id, checkpoint_id=info.checkpoint_id, lane=info.lane)
     if loaded is None:
         raise CheckpointNotFound(found.run.run_id, repr(info.checkpoint_id))
+    if found.run.workflow == THREADS:
+        loaded = msgspec.structs.replace(loaded, state=thread_state(loaded.state))
     if session.json:
         session.out.give(as_data(loaded))
         return
@@ -215,8 +219,9 @@ def _standing(session: Session, seen: Timeline) -> None:
     if stands.cancel is not None:
         session.say(out.styled(cancel_note(session, seen.run.run_id, stands.cancel), bold=True))
     for gate in seen.gates if stands.cancel is None else ():
-        session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  (gate {one_line(gate.name)})")
-        if gate.show is not None:
+        kind, name = ("interrupt", gate.gate) if gate.purpose == INTERRUPT else ("gate", gate.name)
+        session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  ({kind} {one_line(name)})")
+        if gate.show is not None and gate.purpose != INTERRUPT:
             session.say(f"  {value_text(gate.show)}")
         if gate.who:
             session.say(f"  for {one_line(', '.join(gate.who))}")
