@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncRun, Diverged, InvalidInput, RunFailed
+from holdfast.engine.call_arguments import Given, changed_argument
+from holdfast.runtime.codec import CODEC
 from tests.engine.stage import Stage
 
 
@@ -243,3 +245,73 @@ def test_a_changed_result_does_not_change_the_record(stage: Stage) -> None:
     assert stage.journal("step")[0]["result"] == ["a"]
     stage.restart()
     assert stage.app.answer(stage.run_id, True).result(5) == ["a", "mine"]
+
+
+def _charge(order: str, amount: int, *, note: str = "") -> str:
+    return f"{order} {amount} {note}"
+
+
+@pytest.mark.parametrize("kind", ["step", "effect", "keyed"])
+@pytest.mark.parametrize(("args", "kwargs", "first", "now"), [
+    (("A-17", 12), {"note": "x"}, "argument 'amount'", "12"),
+    (("B-18", 10), {"note": "x"}, "argument 'order'", "'B-18'"),
+    (("A-17", 10), {"note": "y" * 500}, "argument 'note'", "'yyyy"),
+    (("A-17", 10), {}, "argument 'note'", "is not given any more"),
+])  # fmt: skip
+def test_a_divergence_names_the_argument_that_changed_first(
+    stage: Stage, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], first: str, now: str
+) -> None:
+    async def call(run: AsyncRun, *args: Any, **kwargs: Any) -> Any:
+        verb = run.step if kind == "step" else run.effect
+        key = {"key": "once"} if kind == "keyed" else {}
+        found = await verb(_charge, *args, **kwargs, **key)
+        await run.ask("more?", bool)
+        return found
+
+    async def flow(run: AsyncRun) -> Any:
+        return await call(run, "A-17", 10, note="x")
+
+    async def changed(run: AsyncRun) -> Any:
+        return await call(run, *args, **kwargs)
+
+    stage.flow(flow)
+    stage.start(flow)
+    stage.change(changed, name="flow")
+    with pytest.raises((Diverged, RunFailed)) as caught:
+        stage.app.answer(stage.run_id, True).result(5)
+    text = str(caught.value)
+    text = text.partition("KeyReused: ")[2] if kind == "keyed" else text
+    assert text.startswith(first), text
+    assert now in text
+    assert "with other arguments" in text
+    assert len(text) < 600
+    if kind != "step" and "not given" not in now:  # the ledger has the values of then
+        assert "changed from" in text
+
+
+def test_a_divergence_of_a_child_names_the_argument_that_changed_first(stage: Stage) -> None:
+    async def child(run: AsyncRun, order: str, amount: int) -> Any:
+        return await run.ask(f"{order} {amount}?", bool)
+
+    async def flow(run: AsyncRun) -> Any:
+        return await run.child("child", "A-17", amount=10)
+
+    async def changed(run: AsyncRun) -> Any:
+        return await run.child("child", "A-17", amount=12)
+
+    stage.flow(child)
+    stage.flow(flow)
+    stage.start(flow)
+    stage.change(changed, name="flow")
+    with pytest.raises(Diverged) as caught:
+        stage.app.resume(stage.run_id)
+    assert str(caught.value).startswith("argument 'amount' of child 'child:child#1' changed, it is now 12: run ")
+
+
+def test_a_call_recorded_without_digests_of_its_arguments_diverges_all_the_same(stage: Stage) -> None:
+    """As earlier versions have recorded it."""
+    entry = {"kind": "step", "digest": "0", "call": "charge#1", "position": 2}
+    given = Given(_charge, ("A-17", 10), {})
+    assert changed_argument(CODEC, "step 'charge#1'", given, entry) == "the arguments of step 'charge#1' changed"
+    one = Given(_charge, ("A-17",), {})
+    assert changed_argument(CODEC, "step 'charge#1'", one, entry).startswith("argument 'order' of step 'charge#1'")

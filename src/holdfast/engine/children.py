@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
+from holdfast.engine.call_arguments import Given, changed_argument, parts_of
 from holdfast.engine.commands import Ended, EntryData, Plan, ReadFamilyChild, RunChild, Send
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import with_recorded_trace
@@ -38,11 +39,12 @@ def child(
             return _told(entries[-1])
         if entries and entries[-1]["kind"] == "child_started":
             return entries[0]["child"]
-        digest = exe.codec.digest(args, kwargs)
+        digest, given = exe.codec.digest(args, kwargs), Given(None, args, kwargs)
         if digest is None:
             raise InvalidInput(f"the input of child {name!r} must be storable, since it may run in another process")
         if entries and entries[0]["digest"] != digest:
-            raise scope.diverged(entries[0], call, ("child",))
+            changed = changed_argument(exe.codec, f"child {scope.named(call)!r}", given, entries[0])
+            raise scope.diverged(entries[0], call, ("child",), changed)
         yield from exe.attend(scope, call, keyed, lasting=True)
         if entries:
             child_id = entries[0]["child"]
@@ -52,6 +54,7 @@ def child(
             epoch = f"@{exe.line.epoch}" if exe.line.epoch else ""
             child_id = check_id("child run_id", _child_id(f"{exe.run_id}/{scope.named(call)}{epoch}"))
             entry = scope.entry("child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached)
+            entry |= parts_of(exe.codec, given)
             if exe.forked in ("reuse", "ask"):
                 of: str | None = yield ReadFamilyChild(scope.named(call))
                 entry |= {"of": of} if of is not None else {}

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.engine.call_arguments import changed_argument
 from holdfast.engine.commands import Call, EffectKnown, Mark, Performed, Plan, ReadFamily, TimedOut
 from holdfast.engine.doubt import is_repeatable, resolve
 from holdfast.engine.execution import Execution
@@ -30,7 +31,7 @@ from holdfast.engine.outcome import (
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import ONCE, retry_of
 from holdfast.engine.scope import Scope
-from holdfast.engine.steps import Spec, await_turn, check_digest
+from holdfast.engine.steps import Spec, await_turn
 from holdfast.engine.tokens import with_token
 from holdfast.engine.verdicts import DOUBTFUL, NOT_DONE, Classifier, classifier_of, judge
 from holdfast.errors import InvalidInput, KeyReused
@@ -65,15 +66,26 @@ def effect(exe: Execution, scope: Scope, spec: Spec, world: World) -> Plan[Any]:
         this = EffectCall(exe, scope, spec, world, call, entries)
         try:
             if entries:
-                if spec.key is not None and entries[0].get("digest") != this.digest:
-                    raise KeyReused(exe.run_id, spec.key)
-                check_digest(scope, entries[0], call, this.digest, EFFECT_KINDS)
+                if entries[0].get("digest") != this.digest:
+                    changed = yield from _changed_argument(this)
+                    if spec.key is not None:
+                        raise KeyReused(exe.run_id, spec.key, changed)
+                    raise scope.diverged(entries[0], call, EFFECT_KINDS, changed)
                 if entries[-1]["kind"] == "outcome":
                     return give_outcome(this, entries[-1])
             return (yield from _live(this))
         finally:
             if this.flying:
                 exe.flying.discard(this.key)
+
+
+def _changed_argument(this: EffectCall) -> Plan[str]:
+    """Which argument is not the recorded one; the ledger has the values of then."""
+    first = this.entries[0]
+    lines: list[Performed] = yield ReadFamily(first.get("key") or this.key)
+    own = next((line.call for line in lines if line.run_id == this.exe.run_id), None)
+    place = f"effect {this.scope.named(this.call)!r}"
+    return changed_argument(this.exe.codec, place, this.spec.given, first, own)
 
 
 def _live(this: EffectCall) -> Plan[Any]:
@@ -116,7 +128,8 @@ def _known(this: EffectCall, state: str, result: Any, call: Any) -> Plan[Any]:
     A line without a call, marked by hand or imported, says nothing of arguments; its key alone decides.
     """
     if call is not None and call.get("digest") != this.digest:
-        raise KeyReused(this.exe.run_id, this.key)
+        changed = changed_argument(this.exe.codec, f"effect {this.key!r}", this.spec.given, {}, call)
+        raise KeyReused(this.exe.run_id, this.key, changed)
     if state == "done":
         facts = known_result(result, call) if call is not None else _marked_result(this, result)
         entry = this.first("outcome", how="recorded", **facts)

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from holdfast.engine.call_arguments import parts_of
 from holdfast.engine.commands import EntryData, Mark, Plan
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of, with_recorded_trace
@@ -110,6 +111,7 @@ class EffectCall:
     def first(self, kind: str, **data: Any) -> EntryData:
         """The call's first entry, which says what it is."""
         facts = {"name": self.spec.name, "digest": self.digest, "key": self.key, **data}
+        facts |= parts_of(self.exe.codec, self.spec.given)
         facts |= {"epoch": self.exe.line.epoch} if self.exe.line.epoch else {}
         return self.entry(kind, **facts)
 

@@ -183,10 +183,11 @@ class Scope:
         """The call without a key is over."""
         self.busy = ""
 
-    def diverged(self, entry: EntryData, call: str, kinds: tuple[str, ...]) -> Diverged:
+    def diverged(self, entry: EntryData, call: str, kinds: tuple[str, ...], changed: str = "") -> Diverged:
         """The error that says what stands in the journal and what the code does instead."""
         self.leave()
-        error = Diverged(self.run_id, shown(entry), f"{kinds[0]} {self.named(call)!r}", entry["position"])
+        found = f"{kinds[0]} {self.named(call)!r}"
+        error = Diverged(self.run_id, shown(entry), found, entry["position"], changed=changed)
         self.stopped = self.whole.diverged = error
         return error
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.engine.call_arguments import Given, changed_argument, parts_of
 from holdfast.engine.commands import Call, Chance, EntryData, Now, Plan, TimedOut, Wait
 from holdfast.engine.execution import SHORT_WAIT_US, Execution
 from holdfast.engine.failures import failure_of, with_recorded_trace
@@ -30,6 +31,10 @@ class Spec(msgspec.Struct, gc=False):
     key: str | None = None
     retry: Any = None
     timeout_s: float | None = None
+
+    @property
+    def given(self) -> Given:
+        return Given(self.fn, self.args, self.kwargs)
 
 
 def spec_of(
@@ -57,7 +62,9 @@ def step(exe: Execution, scope: Scope, spec: Spec) -> Plan[Any]:
     with scope.call(spec.name, spec.key, STEP_KINDS) as (call, entries):
         digest = exe.codec.digest(spec.args, spec.kwargs)
         if entries:
-            check_digest(scope, entries[0], call, digest, STEP_KINDS)
+            if entries[0].get("digest") != digest:
+                changed = changed_argument(exe.codec, f"step {scope.named(call)!r}", spec.given, entries[0])
+                raise scope.diverged(entries[0], call, STEP_KINDS, changed)
             last = entries[-1]
             if last["kind"] == "step":
                 return _recorded(scope, call, spec, last)
@@ -99,9 +106,10 @@ def _live(
                 error, final = unstorable, True
         if final or attempt >= retry.attempts or not retry.covers(error):
             yield from _failed(exe, scope, call, keyed, spec, digest, error, attempt, command.took_us)
-        facts = {"name": spec.name, "digest": digest} if attempt == 1 else {}
+        facts = {"name": spec.name, "digest": digest, **parts_of(exe.codec, spec.given)} if attempt == 1 else {}
         yield from again_later(exe, scope, call, keyed, retry, attempt, error, facts)
     entry: EntryData = {"kind": "step", "call": call, "digest": digest, "result": result, "us": command.took_us}
+    entry |= parts_of(exe.codec, spec.given)
     if attempt > 1:
         entry["attempts"] = attempt
     if keyed:
@@ -120,8 +128,9 @@ def _failed(
 ) -> Plan[None]:  # fmt: skip
     failure = failure_of(error)
     entry = scope.entry(
-        "step", call, keyed, name=spec.name, digest=digest, error=failure, attempts=attempts, us=took_us
-    )
+        "step", call, keyed, name=spec.name, digest=digest, error=failure, attempts=attempts, us=took_us,
+        **parts_of(exe.codec, spec.given),
+    )  # fmt: skip
     yield from exe.write(scope, [entry])
     raise StepFailed(scope.named(call), failure, attempts) from error
 
@@ -166,11 +175,3 @@ def await_turn(exe: Execution, scope: Scope, call: str, keyed: bool, last: Entry
         yield from exe.wait(scope, [], timers=((timer, due_us),))
     if due_us > now_us:
         yield from wait_here(exe, scope, due_us)
-
-
-def check_digest(scope: Scope, entry: EntryData, call: str, digest: str | None, kinds: tuple[str, ...]) -> None:
-    """The arguments must be what they were."""
-    if entry.get("digest") != digest:
-        error = scope.diverged(entry, call, kinds)
-        error.args = (f"{error.args[0]} (the same call, with other arguments)",)
-        raise error

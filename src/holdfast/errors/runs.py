@@ -47,13 +47,15 @@ class InvalidAnswer(InvalidInput):
 class KeyReused(InvalidInput):
     """An effect's explicit key was given again with other arguments, so it cannot mean the same effect."""
 
-    def __init__(self, run_id: str, key: str) -> None:
+    def __init__(self, run_id: str, key: str, changed: str = "") -> None:
         super().__init__(
-            f"run {run_id!r} has already used the effect key {key!r} with other arguments; "
+            (f"{changed}: " if changed else "")
+            + f"run {run_id!r} has already used the effect key {key!r} with other arguments; "
             "a key names one effect with its arguments, so use another key"
         )
         self.run_id = run_id
         self.key = key
+        self.changed = changed
 
 
 class InvalidGraph(InvalidInput):
@@ -214,22 +216,31 @@ class GateExpired(RunError):
 
 
 class Diverged(RunError):
-    """The code does not do what the journal says it did. The run is paused, nothing is lost."""
+    """The code does not do what the journal says it did. The run is paused, nothing is lost.
 
-    def __init__(self, run_id: str, expected: str, found: str, position: int, hint: str = "") -> None:
+    `changed` names the argument that changed, if it is the same call with other arguments; else it is empty.
+    """
+
+    def __init__(
+        self, run_id: str, expected: str, found: str, position: int, hint: str = "", changed: str = ""
+    ) -> None:
         hint = hint or (
             "run it with the code it was started with, branch on run.version(…) so that old runs take the old way, "
             "or roll it back to before the change"
         )
+        what = f"recorded there is {expected}, the code now does {found}"
+        if changed:
+            what = f"recorded there is {expected}, with other arguments"
         super().__init__(
-            f"run {run_id!r} has diverged from its journal at position {position}: "
-            f"recorded there is {expected}, the code now does {found}; {hint}"
+            (f"{changed}: " if changed else "")
+            + f"run {run_id!r} has diverged from its journal at position {position}: {what}; {hint}"
         )
         self.run_id = run_id
         self.expected = expected
         self.found = found
         self.position = position
         self.hint = hint
+        self.changed = changed
 
 
 class DefinitionChanged(RunError):
