@@ -67,7 +67,7 @@ def _property(name: str, field: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise InvalidInput(f"field {name!r} has {unknown[0]!r}; a field has only {', '.join(sorted(_KNOWN))}")
     kind = field.get("type", "text" if "choices" not in field and "options" not in field else "any")
-    if kind not in _TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise InvalidInput(f"field {name!r} is of type {kind!r}; known are {', '.join(_TYPES)}")
     found = dict(_TYPES[kind])
     choices = field.get("choices", field.get("options"))

@@ -12,14 +12,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.errors import InvalidGraph, InvalidInput
-from holdfast.graphs.definition import Graph
+from holdfast.graphs.definition import BadPart, Graph
 from holdfast.graphs.depth import DEPTH_MAX, is_deeper
 from holdfast.graphs.findings import Finding, Place, refuse_errors
+from holdfast.graphs.shape import path_text, shape_problems
 from holdfast.graphs.structure import structure
 from holdfast.graphs.yaml import read_yaml
 from holdfast.limits import GRAPH_BYTES_MAX
 
 _PLACE: Final = re.compile(r" - at `\$([^`]*)`")
+_MISFITS_MAX: Final = 50
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
@@ -93,9 +95,7 @@ def _made(data: Any, name: str, lines: Mapping[Place, int]) -> Loaded:
     try:
         graph = msgspec.convert(data, Graph)
     except msgspec.ValidationError as error:
-        text, path = _place_of(str(error))
-        line = line_of(lines, path)
-        raise InvalidGraph(name, [f"line {line}: {text}" if line else text]) from None
+        raise InvalidGraph(name, [_told(lines, *problem) for problem in _misfits(data, error)]) from None
     loaded = Loaded(graph, name, lines)
     findings = structure(graph)
     if lines:
@@ -108,14 +108,22 @@ def _made(data: Any, name: str, lines: Mapping[Place, int]) -> Loaded:
     return loaded
 
 
-def _place_of(text: str) -> tuple[str, Place]:
-    """What msgspec says is wrong, and where, as a path."""
-    match = _PLACE.search(text)
-    if match is None:
-        return text, ()
-    steps = _STEP.findall(match[1])
+def _misfits(data: Any, error: msgspec.ValidationError) -> list[tuple[Place, str]]:
+    """Why data is not a definition: what differs from its shape, else the part that contradicts itself."""
+    found = list(shape_problems(data))[:_MISFITS_MAX]
+    if found:
+        return found
+    match = _PLACE.search(str(error))
+    steps = _STEP.findall(match[1]) if match is not None else []
     path = tuple(int(number) if number else key for key, number in steps)
-    return text[: match.start()] + (f", at {match[1].lstrip('.')}" if match[1] else ""), path
+    said = error.__cause__ if isinstance(error.__cause__, BadPart) else "it does not have the shape of a definition"
+    return [(path, str(said))]
+
+
+def _told(lines: Mapping[Place, int], path: Place, text: str) -> str:
+    """A problem with its line and its place."""
+    line, place = line_of(lines, path), path_text(path)
+    return (f"line {line}: " if line else "") + (f"{place}: " if place else "") + text
 
 
 def line_of(lines: Mapping[Place, int], path: Place) -> int | None:
