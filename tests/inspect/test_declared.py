@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import holdfast
+from holdfast.inspect.staged import staged
 from holdfast.inspect.timeline import folded, timeline
 
 REFUND: dict[str, Any] = {
@@ -53,3 +56,37 @@ def test_stages_are_rows_of_their_own_and_are_not_folded() -> None:
     stages = [(row.name, row.state) for row in timeline(app.store, "r").rows if row.kind == "stage"]
     assert stages == [("quote", "done"), ("approve", "taken_back"), ("approve", "done")]
     app.close()
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize(("limit", "state"), [(3, "done"), (2, "unsatisfied")])
+def test_a_loop_that_ended_without_its_condition_being_met_is_not_shown_as_done(
+    is_last: bool, limit: int, state: str
+) -> None:
+    app = holdfast.App("memory:")
+    counted: list[int] = []
+
+    @app.function
+    def count() -> int:
+        counted.append(1)
+        return len(counted)
+
+    body = {"type": "call", "function": "count", "output_key": "n"}
+    until = [{"key": "n", "operator": "gte", "value": 3}]
+    loop = {"id": "again", "type": "loop_until", "body": body, "until": until, "max_iterations": limit}
+    end = [] if is_last else [{"id": "end", "type": "end", "result": "{{ n }}"}]
+    app.graph({"id": "counting", "stages": [loop, *end]})
+    app.start("counting", {}, run_id="r").result()
+    seen = timeline(app.store, "r").rows
+    assert {row.state for row in seen if row.kind == "stage" and row.name == "again"} == {"done", state}
+    rows = staged(seen)
+    last = [row for row in rows if row.name == "again"][-2:]
+    assert [row.state for row in last] == (["done", "done"] if state == "done" else [state, "done"])
+
+
+def test_a_loop_without_a_condition_is_done_when_it_was_done_as_often_as_it_says() -> None:
+    app = holdfast.App("memory:")
+    loop = {"id": "again", "type": "loop_until", "body": {"type": "set", "values": {"n": 1}}, "max_iterations": 2}
+    app.graph({"id": "counting", "stages": [loop, {"id": "end", "type": "end"}]})
+    app.start("counting", {}, run_id="r").result()
+    assert {row.state for row in timeline(app.store, "r").rows if row.kind == "stage"} == {"done"}

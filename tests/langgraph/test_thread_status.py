@@ -55,9 +55,7 @@ def status(caller: Caller, thread: str) -> str:
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_thread_is_completed_at_the_end_and_can_be_called_again(
-    caller: Caller, thread: str, durability: str
-) -> None:
+def test_a_thread_is_completed_at_the_end_and_can_be_called_again(caller: Caller, thread: str, durability: str) -> None:
     graph = line(caller.saver, say("two"))
     for number in (1, 2, 3):
         found = caller.run(graph, {"order": "A-17"}, config(thread), durability=durability)
@@ -153,12 +151,12 @@ def test_an_entrypoint_has_the_same_statuses(caller: Caller, thread: str, durabi
 
 
 def test_a_thread_of_a_graph_whose_triggers_are_not_known_waits(caller: Caller, thread: str) -> None:
-    nodes = {
+    nodes: Any = {
         "one": NodeBuilder().subscribe_only("a").do(lambda text: text * 2).write_to("b"),
         "two": NodeBuilder().subscribe_only("b").do(lambda text: text * 2).write_to("c"),
     }
     channels: Any = {"a": EphemeralValue(str), "b": LastValue(str), "c": EphemeralValue(str)}
-    graph = Pregel(
+    graph: Any = Pregel(
         nodes=nodes, channels=channels, input_channels=["a"], output_channels=["c"], checkpointer=caller.saver
     )
     assert caller.run(graph, {"a": "x"}, config(thread)) == {"c": "xxxx"}
@@ -252,6 +250,7 @@ def test_a_thread_stays_completed_when_checkpoints_before_its_end_are_removed(ca
 
 def test_no_worker_takes_a_thread_whatever_its_status(saver: HoldfastSaver, thread: str) -> None:
     graph = line(saver, lambda state: {"approved": interrupt(state["order"])})
-    for given in ({"order": "A-17"}, Command(resume=True)):
+    calls: tuple[Any, ...] = ({"order": "A-17"}, Command(resume=True))
+    for given in calls:
         graph.invoke(given, config(thread))
         assert status(Caller(saver, "blocking"), thread) != "ready"

@@ -59,7 +59,8 @@ def _last_entry(exe: Execution, result: Any, error: BaseException | None) -> Ent
         return entry
     if error is None:
         try:
-            return {"kind": COMPLETED, "result": exe.codec.settled(result)}
+            last = {"unsatisfied": exe.unsatisfied} if exe.unsatisfied else {}
+            return {"kind": COMPLETED, "result": exe.codec.settled(result), **last}
         except Exception as unstorable:
             error = unstorable
     return {"kind": FAILED, "error": failure_of(error)}

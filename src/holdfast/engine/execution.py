@@ -44,6 +44,9 @@ def _is_suspension(error: BaseException) -> bool:
 class Execution:
     """One execution of a run."""
 
+    unsatisfied = ""
+    """The stage of a declared workflow that ended in this turn without its condition being met."""
+
     def __init__(
         self,
         run_id: str,

@@ -85,6 +85,8 @@ def end_turn(exe: Execution, loop: Loop) -> Plan[None]:
         yield from exe.write(scope, [])
     mark = LoopMark(loop.outer.named(loop.call), loop.turn, "", loop.at)
     entry: dict[str, Any] = {"kind": "turn", "loop": mark.call, "turn": loop.turn}
+    if exe.unsatisfied:
+        entry["unsatisfied"], exe.unsatisfied = exe.unsatisfied, ""
     snapshot = Snapshot(exe.state, exe.line.resume(exe.position, exe.version, mark), next_node=exe.next_node)
     written = yield from exe.write(scope, [entry], snapshot=snapshot)
     exe.line.finished(LoopMark(mark.call, mark.turn, written.checkpoint_id, mark.at), written.position)

@@ -215,6 +215,7 @@ class _Walk:
         satisfied = bool(stage.until) and bool(all_hold(stage.until, looked_up(fresh)))
         if not satisfied and (stage.max_iterations is None or iteration < stage.max_iterations):
             return False
+        self.exe.unsatisfied = stage.id if stage.until and not satisfied else ""
         facts = {**fresh["stage"][stage.id], "satisfied": satisfied}
         fresh["stage"] = {**fresh["stage"], stage.id: facts}
         return True

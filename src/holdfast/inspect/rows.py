@@ -232,7 +232,8 @@ def _branches(draft: Draft) -> Facts:
 
 
 def _turn(draft: Draft) -> Facts:
-    return {"to_us": draft.last.created_us, "count": number_of(draft.last.data.get("turn"))}
+    facts: Facts = {"to_us": draft.last.created_us, "count": number_of(draft.last.data.get("turn"))}
+    return {**facts, "state": "unsatisfied"} if draft.last.data.get("unsatisfied") else facts
 
 
 # --- facts -----------------------------------------------------------------------------------------------------------

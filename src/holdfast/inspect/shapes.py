@@ -25,7 +25,8 @@ class Row(View, frozen=True, kw_only=True):
     depth: int = 0
     """How many scopes lie around it."""
     state: str = "done"
-    """`done`, `failed`, `waiting`, `running`, `in_doubt`, `undone`, `expired`, `cancelled`, `stopped`, `taken_back`."""
+    """`done`, `failed`, `waiting`, `running`, `in_doubt`, `undone`, `expired`, `cancelled`, `stopped`, `taken_back`,
+    and `unsatisfied`: a `loop_until` that ended without its condition being met."""
     first: int = 0
     last: int = 0
     """Its journal positions; 0 if the journal does not tell of it."""

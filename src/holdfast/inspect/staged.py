@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from holdfast.inspect.shapes import Row
+from holdfast.inspect.stages import UNSATISFIED
 
 STAGES_MAX: Final = 60
 """Of more finished stages than this the older ones become one row."""
@@ -48,12 +49,12 @@ def staged(rows: tuple[Row, ...], most: int | None = STAGES_MAX) -> tuple[Row, .
 
 
 def _of_their_own(rows: tuple[Row, ...]) -> set[str]:
-    """The stages that have a row of their own: those in which not exactly one thing was done."""
+    """The stages that have a row of their own: those in which not exactly one thing was done, or that ended in vain."""
     counts: dict[str, int] = {}
     for row in rows:
         if row.kind not in ("stage", "gap") and row.scope.startswith(f"{_LOOP}["):
             counts[row.scope] = counts.get(row.scope, 0) + 1
-    return {row.call for row in rows if row.kind == "stage" and counts.get(row.call) != 1}
+    return {row.call for row in rows if row.kind == "stage" and (counts.get(row.call) != 1 or row.state == UNSATISFIED)}
 
 
 def _depth(row: Row, rowed: set[str]) -> int:
@@ -72,5 +73,6 @@ def _joined(found: list[Row], row: Row, old: list[str]) -> list[Row]:
         if first.started_at is not None and row.ended_at is not None:
             took = int((row.ended_at - first.started_at).total_seconds() * 1_000_000)
         last = {"last": row.last, "ended_at": row.ended_at, "duration_us": took, "next_node": row.next_node}
+        last |= {"state": row.state} if row.state == UNSATISFIED else {}
         return [*found[:-1], msgspec.structs.replace(first, **last)]
     return [*found, msgspec.structs.replace(row, kind="stages", name=f"stages 1 to {len(old)}", depth=0)]

@@ -109,7 +109,7 @@ def _interrupts(core: Core, run: RunRow, row: AttachmentRow) -> Iterator[GateInf
     value = readable_value(write.get("-3")) if isinstance(write, dict) else None
     for number, one in enumerate(value if isinstance(value, list) else [value]):
         facts = one if isinstance(one, dict) and one.get("$type") == "Interrupt" else {"value": one}
-        name = facts.get("id") if isinstance(facts.get("id"), str) else f"{row.key.partition(':')[2]}.{number}"
+        name = str(facts.get("id") or f"{row.key.partition(':')[2]}.{number}")
         shown = facts.get("value")
         yield GateInfo(
             run_id=run.run_id, workflow=run.workflow, gate=name, state="open", prompt=_prompt(shown), form=Form(()),

@@ -90,7 +90,7 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     keyed += _gaps(past, keyed, around)
     keyed.sort(key=lambda pair: pair[0])
     settled = _settled([row for _, row in keyed], around)
-    rows = tuple(with_stages(settled) if is_declared(past.entries) else settled)
+    rows = tuple(with_stages(settled, past.entries[-1]) if is_declared(past.entries) else settled)
     idle = [(row.reason, _gap_length(run, now_us, row)) for row in rows if row.kind == "gap"]
     workflow = is_workflow(past.entries)
     open_gates = [gate_info(run, gate) for _, gate in core.port.gates(run.run, "open", NUMBER_MAX)]

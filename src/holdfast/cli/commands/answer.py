@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from holdfast.cli import exits
 from holdfast.cli.acting import (
     answering,
     by_option,

@@ -28,11 +28,11 @@ NEWEST: Final = 5_000
 _SMALL: Final = frozenset({"value", "version", "log"})
 _SIGNS: Final = {
     "done": "✓", "failed": "✗", "waiting": "…", "running": "▶", "in_doubt": "?", "undone": "↺", "expired": "⌛",
-    "cancelled": "✗", "stopped": "■", "taken_back": "↶",
+    "cancelled": "✗", "stopped": "■", "taken_back": "↶", "unsatisfied": "!",
 }  # fmt: skip
 _COLORS: Final = {
     "done": "green", "failed": "red", "waiting": "yellow", "running": "blue", "in_doubt": "red",
-    "taken_back": "bright_black", "undone": "magenta",
+    "taken_back": "bright_black", "undone": "magenta", "unsatisfied": "yellow",
 }  # fmt: skip
 
 
