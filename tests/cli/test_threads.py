@@ -115,6 +115,12 @@ def test_threads_of_an_older_version_are_readable(golden_store: str, tmp_path: P
         state = given(tmp_path, golden_store, "show", thread, "--state")["state"]
         assert "frame" not in state
         assert not {"$unreadable"} & set(texts(state))
+    for thread in ("delta", "delta-copied", "delta-pruned"):
+        found = given(tmp_path, golden_store, "show", thread, "--state")["state"]["messages"]["$delta"]
+        messages = [one for part in [found["from"] or [], *found["writes"]] for one in part]
+        said = [one["content"].partition(" words")[0].strip() for one in messages]
+        name = thread.replace("-copied", "")
+        assert said == [f"{lead}{name} {number}" for number in range(4) for lead in ("", "re: ")]
     (gate,) = [gate for gate in given(tmp_path, golden_store, "gates")["gates"] if gate["purpose"] == "interrupt"]
     assert (gate["run_id"], gate["show"]) == ("interrupted", {"approve": "A-17"})
 

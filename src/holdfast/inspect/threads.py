@@ -11,16 +11,19 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from holdfast.engine.forms import Form
+from holdfast.errors import CheckpointNotFound
+from holdfast.inspect.thread_deltas import delta_values
 from holdfast.inspect.thread_values import readable_value
 from holdfast.limits import RUNS_PAGE_MAX
 from holdfast.model.gates import GateInfo
 from holdfast.model.rows import AttachmentRow, CheckpointRow, RunRow
 from holdfast.model.status import STATUSES, TERMINAL
+from holdfast.model.views import CheckpointInfo
 from holdfast.state.decoder import decode
 from holdfast.store.port import RunQuery, Select
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.core import Core
-from holdfast.verbs.reading import in_peace
+from holdfast.verbs.reading import find_checkpoint, in_peace
 from holdfast.verbs.shown import checked_checkpoint, checkpoint_place
 from holdfast.verbs.store import Store
 from holdfast.verbs.values import moment
@@ -35,24 +38,37 @@ _START: Final = "__start__"
 _SENDS: Final = "__pregel_tasks"
 
 
-def thread_state(record: Any) -> Any:
-    """The channels' values in a stored record, as plain data; what only triggers nodes is left out."""
-    if not isinstance(record, dict) or not isinstance(record.get("values"), dict):
-        return record
-    found = {channel: readable_value(value) for channel, value in record["values"].items() if not _is_internal(channel)}
-    delta = record.get("delta")
-    for channel in delta if isinstance(delta, list) else ():
-        found.setdefault(channel, {"$delta": "the value follows from earlier checkpoints; read it through the graph"})
-    return found
-
-
 def _is_internal(channel: str) -> bool:
     return channel in (_START, _SENDS) or channel.startswith((_TRIGGER, "join:"))
 
 
+def thread_state(store: Store, run_id: str, info: CheckpointInfo) -> Any:
+    """The state of a checkpoint of a thread, as plain data.
+
+    Example:
+        thread_state(store, "thread-1", store.history("thread-1")[0])
+    """
+    core = store._place.core
+
+    def read() -> Any:
+        found = find_checkpoint(core, run_id, Select(info.lane, info.checkpoint_id))
+        if found is None:
+            raise CheckpointNotFound(run_id, repr(info.checkpoint_id))
+        return stored_state(core, *found)
+
+    return in_peace(core, run_id, read)
+
+
 def stored_state(core: Core, run: RunRow, row: CheckpointRow) -> Any:
-    """The state of a checkpoint of a thread, as plain data."""
-    return thread_state(_decoded(core, run, row.root, checkpoint_place(run.run_id, row)))
+    """The values of the channels, as plain data; what only triggers nodes is left out."""
+    record = _decoded(core, run, row.root, checkpoint_place(run.run_id, row))
+    if not isinstance(record, dict) or not isinstance(record.get("values"), dict):
+        return record
+    found = {channel: readable_value(value) for channel, value in record["values"].items() if not _is_internal(channel)}
+    delta = [channel for channel in record.get("delta") or () if isinstance(channel, str) and channel not in found]
+    if delta:
+        found |= delta_values(core, run, row, delta, lambda root, place: _decoded(core, run, root, place))
+    return found
 
 
 def next_nodes(core: Core, run: RunRow) -> list[str]:

@@ -79,7 +79,7 @@ def _show_state(session: Session, found: Located) -> None:
     if loaded is None:
         raise CheckpointNotFound(found.run.run_id, repr(info.checkpoint_id))
     if found.run.workflow == THREADS:
-        loaded = msgspec.structs.replace(loaded, state=thread_state(loaded.state))
+        loaded = msgspec.structs.replace(loaded, state=thread_state(session.store(), info.run_id, info))
     if session.json:
         session.out.give(as_data(loaded))
         return
