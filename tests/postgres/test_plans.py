@@ -298,7 +298,7 @@ def read_everything(store: holdfast.Store) -> None:
     port.attachments(row.run, None, None)
     port.attachments_of(row.run, [("", "c0"), ("side", "c1")])
     for found in (CheckpointQuery("hot"), CheckpointQuery("hot", before=(0, 2), limit=1),
-                  CheckpointQuery("hot", "w1", "", tags=(("t1", b"\x01"),), before_id="z"),
+                  CheckpointQuery("hot", "w1", "", tags=(("t1", b"\x01"),), by_id=("z", 0)),
                   CheckpointQuery("hot", checkpoint_id="c0"),
                   CheckpointQuery("hot", lane="", checkpoint_id="c0")):  # fmt: skip
         port.find_checkpoints(found)

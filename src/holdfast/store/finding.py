@@ -24,7 +24,7 @@ def is_wanted(query: CheckpointQuery, run: RunRow, row: CheckpointRow) -> bool:
         and query.workflow in (None, run.workflow)
         and query.lane in (None, row.lane)
         and query.checkpoint_id in (None, row.checkpoint_id)
-        and (query.before_id is None or row.checkpoint_id < query.before_id)
+        and (query.by_id is None or _place_by_id(query, run, row) < query.by_id)
         and (query.before is None or _place(query, run, row) < query.before)
         and has_tags(row.metadata, query.tags)
     )
@@ -35,10 +35,18 @@ def _place(query: CheckpointQuery, run: RunRow, row: CheckpointRow) -> tuple[int
     return (0, row.number) if query.run_id is not None else (row.created_us, run.run << 32 | row.number)
 
 
+def _place_by_id(query: CheckpointQuery, run: RunRow, row: CheckpointRow) -> tuple[str, int]:
+    """The same in the order of ids."""
+    return row.checkpoint_id, _place(query, run, row)[1]
+
+
 def found_in(runs: Iterable[FoldedRun], query: CheckpointQuery) -> list[Found]:
     """What is asked for among all that these runs have."""
     rows = [(run.row, row) for run in runs for row in run.checkpoints.values()]
-    rows.sort(key=lambda pair: _place(query, *pair), reverse=True)
+    if query.by_id is None:
+        rows.sort(key=lambda pair: _place(query, *pair), reverse=True)
+    else:
+        rows.sort(key=lambda pair: _place_by_id(query, *pair), reverse=True)
     wanted = (pair for pair in rows if is_wanted(query, *pair))
     return list(islice(wanted, query.limit if query.limit >= 0 else None))
 
@@ -53,4 +61,11 @@ def found_by_pages(query: CheckpointQuery, page: Callable[[CheckpointQuery], lis
             return found
         if len(found) >= query.limit or len(rows) < query.limit:
             return found[: query.limit]
-        query = query._replace(before=_place(query, *rows[-1]))
+        query = behind(query, *rows[-1])
+
+
+def behind(query: CheckpointQuery, run: RunRow, row: CheckpointRow) -> CheckpointQuery:
+    """The query for what comes behind this checkpoint."""
+    if query.by_id is None:
+        return query._replace(before=_place(query, run, row))
+    return query._replace(by_id=_place_by_id(query, run, row))

@@ -73,8 +73,9 @@ class CheckpointQuery(NamedTuple):
     """Metadata of the checkpoint: key and encoded value. All must be there, compared exactly."""
     before: tuple[int, int] | None = None
     """Only those that come behind this place: (0, number) in one run, (created_us, run << 32 | number) in all."""
-    before_id: str | None = None
-    """Only ids that sort before this one, byte by byte."""
+    by_id: tuple[str, int] | None = None
+    """Largest id first, compared byte by byte, and of equal ids the newest; only those that come behind this place:
+    (id, number) in one run, (id, run << 32 | number) in all. (id, 0) stands for all smaller ids."""
     limit: int = 100
     """-1 means all."""
 
@@ -253,7 +254,8 @@ class StorePort(ABC):
     def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
         """Checkpoints with their runs, as stored, newest first: by number in one run, by date and number in all.
 
-        The search of one run reads no other; a search of all runs may read through all checkpoints.
+        With `by_id` they come in the order of ids. The search of one run reads no other; a search of all runs may read
+        through all checkpoints.
         """
 
     @abstractmethod

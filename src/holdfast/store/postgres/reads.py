@@ -277,7 +277,8 @@ def _found(sql: Statements, query: CheckpointQuery) -> tuple[bytes, list[Any]]:
         return b" ".join([sql[name] for name in names]), [*bindings, _limit(query.limit)]
     names, bindings = filter_parts(query)
     workflow = ["found_of_run_workflow"] if query.workflow is not None else []
-    names = ["found_of_run", *names, "found_of_run_end", *workflow, "found_of_run_order"]
+    order = "found_of_run" if query.by_id is None else "found_of_run_by_id"
+    names = ["found_of_run", *names, f"{order}_end", *workflow, f"{order}_order"]
     bindings = [number_before(query), *bindings, _limit(query.limit), query.run_id]
     return b" ".join([sql[name] for name in names]), [*bindings, *([query.workflow] if workflow else [])]
 

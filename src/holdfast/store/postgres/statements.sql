@@ -62,11 +62,17 @@ WHERE c.key > r.run * 4294967296 AND c.key < r.run * 4294967296 + ?
 -- name: found_of_run_end
 ORDER BY c.key DESC LIMIT ?) AS f (number) WHERE r.run_id = ?
 
+-- name: found_of_run_by_id_end
+ORDER BY c.checkpoint_id DESC, c.key DESC LIMIT ?) AS f (number) WHERE r.run_id = ?
+
 -- name: found_of_run_workflow
 AND r.workflow = ?
 
 -- name: found_of_run_order
 ORDER BY f.number DESC;
+
+-- name: found_of_run_by_id_order
+ORDER BY f.checkpoint_id DESC, f.number DESC;
 
 -- OFFSET keeps the look into each run apart: as a join, every checkpoint is compared with every run of the workflow.
 -- name: found_of_workflow

@@ -39,11 +39,13 @@ def filter_parts(query: CheckpointQuery) -> tuple[list[str], list[Any]]:
     """The names of the parts that narrow a search for checkpoints, and their bindings."""
     parts: list[str] = []
     bindings: list[Any] = []
-    texts = {"found_lane": query.lane, "found_id": query.checkpoint_id, "found_before_id": query.before_id}
-    for part, text in texts.items():
+    for part, text in {"found_lane": query.lane, "found_id": query.checkpoint_id}.items():
         if text is not None:
             parts.append(part)
             bindings.append(text)
+    if query.by_id is not None:
+        parts.append("found_by_id" if query.run_id is None else "found_of_run_by_id")
+        bindings += query.by_id
     for key, value in query.tags:
         parts.append("found_tag")
         bindings.append(tag_needle(key, value))
@@ -63,4 +65,5 @@ def all_parts(query: CheckpointQuery) -> tuple[list[str], list[Any]]:
         parts.append("found_before")
         bindings += query.before
     narrowing, narrowed = filter_parts(query)
-    return [*parts, *narrowing, "found_end"], [*bindings, *narrowed]
+    end = "found_end" if query.by_id is None else "found_by_id_end"
+    return [*parts, *narrowing, end], [*bindings, *narrowed]

@@ -120,12 +120,16 @@ WHERE l.run = ? AND l.lane = ?;
 -- name: checkpoints_after
 SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
 
--- Checkpoints that are searched for: of one run by the range of its keys, of all runs by their dates.
+-- Checkpoints that are searched for: of one run by the range of its keys, of all runs by their dates,
+-- and either by their ids.
 -- name: found_of_run
 SELECT <c.checkpoint> FROM checkpoints c WHERE c.key > ? AND c.key < ?
 
 -- name: found_of_run_end
 ORDER BY c.key DESC LIMIT ?;
+
+-- name: found_of_run_by_id_end
+ORDER BY c.checkpoint_id DESC, c.key DESC LIMIT ?;
 
 -- name: found
 SELECT <r.run>, <c.checkpoint> FROM checkpoints c CROSS JOIN runs r WHERE r.run = c.run
@@ -143,14 +147,20 @@ AND c.lane = ?
 -- name: found_id
 AND c.checkpoint_id = ?
 
--- name: found_before_id
-AND c.checkpoint_id < ?
+-- name: found_by_id
+AND (c.checkpoint_id, c.key) < (?, ?)
+
+-- name: found_of_run_by_id
+AND (c.checkpoint_id, c.key & 4294967295) < (?, ?)
 
 -- name: found_tag
 AND instr(c.metadata, ?) > 0
 
 -- name: found_end
 ORDER BY c.created_us DESC, c.key DESC LIMIT ?;
+
+-- name: found_by_id_end
+ORDER BY c.checkpoint_id DESC, c.key DESC LIMIT ?;
 
 -- name: delete_checkpoint
 DELETE FROM checkpoints WHERE key = ?;

@@ -293,7 +293,8 @@ def found_of_run(run: int, query: CheckpointQuery) -> tuple[str, list[Binding]]:
     """The statement, put together from fixed parts, that searches one run, and its bindings."""
     names, bindings = filter_parts(query)
     end = key_of(run, 0) + number_before(query)
-    return _joined(["found_of_run", *names, "found_of_run_end"]), [key_of(run, 0), end, *bindings, query.limit]
+    last = "found_of_run_end" if query.by_id is None else "found_of_run_by_id_end"
+    return _joined(["found_of_run", *names, last]), [key_of(run, 0), end, *bindings, query.limit]
 
 
 def _joined(names: list[str]) -> str:

@@ -42,6 +42,18 @@ class FindingContract(PortContractBase):
             before = (0, last.number) if is_of_one else (last.created_us, run.run << 32 | last.number)
         return states
 
+    def paged_by_id(self, limit: int, **query: Any) -> list[Any]:
+        """The same in the order of ids."""
+        states: list[Any] = []
+        place = ("~", 0)
+        while page := self.find(limit=limit, by_id=place, **query):
+            assert len(page) <= limit
+            states += [self.state(r.run_id, checkpoint_id=c.checkpoint_id, lane=c.lane) for r, c in page]
+            run, last = page[-1]
+            number = last.number if query.get("run_id") is not None else run.run << 32 | last.number
+            place = (last.checkpoint_id, number)
+        return states
+
     # --- checkpoints of one run --------------------------------------------------------------------------------------
 
     def test_the_checkpoints_of_a_run_are_found_newest_first_as_they_are_stored(self) -> None:
@@ -85,23 +97,38 @@ class FindingContract(PortContractBase):
         assert self.states(run_id="run", checkpoint_id=own, lane="side") == []
         assert self.states(checkpoint_id="c") == ["other", "cside", "c"]
         narrowed: list[dict[str, Any]] = [
-            {"metadata": {"a": 2}}, {"before": (0, 2)}, {"before_id": "c"}, {"workflow": "v"}, {"limit": 0},
+            {"metadata": {"a": 2}}, {"before": (0, 2)}, {"by_id": ("c", 0)}, {"workflow": "v"}, {"limit": 0},
             {"checkpoint_id": "d"},
         ]  # fmt: skip
         for narrow in narrowed:
             assert self.states(**{"run_id": "run", "checkpoint_id": "c", "lane": "", **narrow}) == [], narrow
-        sound = {"metadata": {"a": 1}, "before": (0, 3), "before_id": "d", "workflow": "w"}
+        sound = {"metadata": {"a": 1}, "before": (0, 3), "by_id": ("d", 0), "workflow": "w"}
         assert self.states(run_id="run", checkpoint_id="c", lane="", **sound) == ["c"]
 
     def test_ids_sort_by_their_bytes(self) -> None:
         names = ["Z", "a", "a-1", "a.1", "az", "aé", "b", "ß", "é", "\uffee", "😀"]
-        for name in reversed(names):
+        for name in names[::2] + names[1::2]:
             self.store.save("run", name, checkpoint_id=name)
         for at, name in enumerate(names):
-            assert self.states(run_id="run", before_id=name) == names[:at], name
-            assert sorted(self.states(before_id=name)) == sorted(names[:at])
-        assert self.states(run_id="run", before_id="b", limit=2) == ["Z", "a"]
-        assert self.states(run_id="run", before_id="b", before=(0, 9)) == ["a.1", "az", "aé"]
+            assert self.states(run_id="run", by_id=(name, 0)) == names[:at][::-1], name
+            assert self.states(by_id=(name, 0)) == names[:at][::-1], name
+        assert self.states(run_id="run", by_id=("b", 0), limit=2) == ["aé", "az"]
+        assert self.states(run_id="run", by_id=("b", 0), before=(0, 4)) == ["az", "a-1", "Z"]
+
+    def test_pages_by_id_follow_one_another_and_miss_nothing(self) -> None:
+        names = ["b", "e", "a", "d", "c"]
+        for n, name in enumerate(names):
+            for lane in ("", "side"):
+                self.store.save("run", f"{name}{lane}", checkpoint_id=name, lane=lane, metadata={"odd": n % 2})
+            self.store.save("other", f"{name}other", checkpoint_id=name, metadata={"odd": n % 2})
+        everywhere = [f"{name}{lane}" for name in "edcba" for lane in ("other", "side", "")]
+        for limit in (1, 2, 3, 50):
+            of_run = self.paged_by_id(limit, run_id="run")
+            assert of_run == [state for state in everywhere if "other" not in state]
+            assert self.paged_by_id(limit, run_id="run", lane="side") == [f"{name}side" for name in "edcba"]
+            assert self.paged_by_id(limit, run_id="run", lane="", metadata={"odd": 1}) == ["e", "d"]
+            assert sorted(self.paged_by_id(limit)) == sorted(everywhere)
+            assert [state[0] for state in self.paged_by_id(limit)] == [state[0] for state in everywhere]
 
     # --- checkpoints of all runs -------------------------------------------------------------------------------------
 
