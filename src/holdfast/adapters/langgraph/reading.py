@@ -24,8 +24,10 @@ from holdfast.adapters.langgraph.thawing import Patterns, thawed
 from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, config_of, lane_of, spot_of, thread_row
 from holdfast.errors import DamagedData, InvalidInput
 from holdfast.ids import check_id
+from holdfast.limits import ID_BYTES_MAX
 from holdfast.model.rows import AttachmentRow, CheckpointRow, RunRow
 from holdfast.state.decoder import decode
+from holdfast.store.finding import behind
 from holdfast.store.port import CheckpointQuery, Select
 from holdfast.store.seal import check_run, check_seal
 from holdfast.verbs.core import Core
@@ -35,6 +37,8 @@ PAGE: Final = 100
 """Checkpoints of one thread read at once."""
 PAGE_OF_ALL: Final = 500
 """Likewise of all threads, where finding each page costs a look at every checkpoint."""
+_BEHIND_ALL_IDS: Final = "\U0010ffff" * (ID_BYTES_MAX // 4 + 1)
+"""Sorts behind every id there can be."""
 _RACES_MAX: Final = 20
 
 
@@ -128,7 +132,7 @@ def get_tuple(core: Core, serde: SerializerProtocol, recent: Recent, config: Run
     recent.note(
         spot.thread_id, spot.lane, Kept(row.checkpoint_id, row.root, versions, found.record, found.size, patterns)
     )
-    return tuple_of(serde, found, values)
+    return tuple_of(serde, found, has_parent(core, found.run, row), values)
 
 
 def find(core: Core, spot: Spot, kept: Kept | None = None) -> Found | None:
@@ -159,8 +163,21 @@ def _whole(core: Core, thread_id: str, select: Select) -> tuple[RunRow, Checkpoi
     return None
 
 
-def tuple_of(serde: SerializerProtocol, found: Found, values: dict[str, Any] | None = None) -> CheckpointTuple:
-    """As LangGraph wants it; `values` are the channels' values, if they were made already."""
+def has_parent(core: Core, run: RunRow, row: CheckpointRow) -> bool:
+    """Whether the checkpoint's parent is stored. It may have been removed, by whatever means."""
+    if row.parent_id is None:
+        return False
+    found = core.port.checkpoint(run.run_id, Select(row.lane, row.parent_id))
+    return found is not None and found[1] is not None
+
+
+def tuple_of(
+    serde: SerializerProtocol, found: Found, parent: bool, values: dict[str, Any] | None = None
+) -> CheckpointTuple:
+    """As LangGraph wants it; `values` are the channels' values, if they were made already.
+
+    Without a stored `parent` it has none: a graph called with the config of a removed one would begin empty.
+    """
     run, row, record, frame, attached, _ = found
     namespace = record.get("ns", row.lane)
     if values is None:
@@ -169,13 +186,17 @@ def tuple_of(serde: SerializerProtocol, found: Found, values: dict[str, Any] | N
         config_of(run.run_id, namespace, row.checkpoint_id),
         checkpoint_of(serde, row.checkpoint_id, frame, values),
         metadata_of(serde, row.metadata, record.get("more", {}), checkpoint_place(run.run_id, row)),
-        config_of(run.run_id, namespace, row.parent_id) if row.parent_id else None,
+        config_of(run.run_id, namespace, row.parent_id) if parent and row.parent_id else None,
         [write.pending(serde) for write in sorted_writes(attached)],
     )
 
 
 class Listing:
-    """What `list` was asked for, checked, and how far it has come."""
+    """What `list` was asked for, checked, and how far it has come.
+
+    The checkpoints of one namespace come in the order of their saves, those of several in the order of their ids:
+    a graph and its subgraphs save side by side, so the order of their saves means nothing.
+    """
 
     def __init__(
         self,
@@ -195,6 +216,7 @@ class Listing:
             None if namespace is None else lane_of(namespace),
             _text("checkpoint_id", asked.get("checkpoint_id")),
             searched_for(wanted) if wanted else (),
+            by_id=(_BEHIND_ALL_IDS, 0) if namespace is None and self._thread_id is not None else None,
             limit=PAGE if self._thread_id is not None else PAGE_OF_ALL,
         )
         self._before = ((before or {}).get("configurable") or {}) if before else {}
@@ -211,7 +233,7 @@ class Listing:
         self.over = len(rows) < self._query.limit
         found = [made for made in self._tuples(core, serde, rows) if made is not None]
         if rows:
-            self._query = self._query._replace(before=self._cursor(*rows[-1]))
+            self._query = behind(self._query, *rows[-1])
         if self._left is not None:
             self._left -= len(found)
             self.over = self.over or self._left == 0
@@ -226,33 +248,41 @@ class Listing:
             if run.run not in readers:
                 readers[run.run] = Reader(core, run)
                 readers[run.run].attachments_of(other for owner, other in rows if owner.run == run.run)
-        there = {(run.run, row.number) for run, row in core.port.find_checkpoints(self._query)}
+        there = {(run.run, row.number): row for run, row in core.port.find_checkpoints(self._query)}
+        stored = {(number, row.lane, row.checkpoint_id) for (number, _), row in there.items()}
         for run, row in rows:
+            parent = (run.run, row.lane, row.parent_id) in stored or has_parent(core, run, row)
             try:
                 if (run.run, row.number) in there:
-                    yield tuple_of(serde, readers[run.run].found(row))
+                    yield tuple_of(serde, readers[run.run].found(row), parent)
                     continue
             except DamagedData:
                 pass
             found = find(core, Spot(run.run_id, row.lane, row.lane, row.checkpoint_id))
-            yield None if found is None else tuple_of(serde, found)
+            yield None if found is None else tuple_of(serde, found, parent)
 
     def _begin(self, core: Core) -> None:
-        """Begin behind the checkpoint that `before` names. If that is gone, ids say what is older."""
+        """Begin behind the checkpoint that `before` names, if it is one of those that are listed in the order of saves.
+
+        Ids say what is older than any other, as with LangGraph's own savers: a subgraph's checkpoint may be saved
+        before the graph's checkpoint that it was called from.
+        """
         named, self._before = self._before, {}
-        thread_id, checkpoint_id = named.get("thread_id", self._thread_id), named.get("checkpoint_id")
+        checkpoint_id = _text("checkpoint_id", named.get("checkpoint_id"))
         if checkpoint_id is None:
             return
-        if thread_id is not None and self._thread_id in (None, str(thread_id)):
-            spot = spot_of({"configurable": {**named, "thread_id": thread_id}})
-            found = core.port.checkpoint(spot.thread_id, Select(spot.lane, spot.checkpoint_id))
-            if found is not None and found[1] is not None:
-                self._query = self._query._replace(before=self._cursor(found[0], found[1]))
-                return
-        self._query = self._query._replace(before_id=_text("checkpoint_id", checkpoint_id))
+        found = None if self._query.by_id else self._listed(core, named, checkpoint_id)
+        self._query = behind(self._query, *found) if found else self._query._replace(by_id=(checkpoint_id, 0))
 
-    def _cursor(self, run: RunRow, row: CheckpointRow) -> tuple[int, int]:
-        return (0, row.number) if self._thread_id is not None else (row.created_us, run.run << 32 | row.number)
+    def _listed(self, core: Core, named: dict[str, Any], checkpoint_id: str) -> tuple[RunRow, CheckpointRow] | None:
+        """The checkpoint that `before` names, if its namespace is the one that is listed."""
+        thread_id = _text("thread_id", named.get("thread_id", self._thread_id))
+        namespace = named.get("checkpoint_ns")
+        lane = self._query.lane if namespace is None else lane_of(namespace)
+        if thread_id is None or self._thread_id not in (None, thread_id) or self._query.lane not in (None, lane):
+            return None
+        run, row = core.port.checkpoint(thread_id, Select(lane or "", checkpoint_id)) or (None, None)
+        return (run, row) if run is not None and row is not None else None
 
 
 def _text(what: str, value: object) -> str | None:

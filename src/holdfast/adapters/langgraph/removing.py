@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from holdfast.adapters.langgraph import delta
 from holdfast.adapters.langgraph.claims import place_for
 from holdfast.adapters.langgraph.reading import PAGE_OF_ALL, find
 from holdfast.adapters.langgraph.thread_status import stored_status
-from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, thread_row
+from holdfast.adapters.langgraph.threads import WORKFLOW, Spot, lane_of, thread_row
 from holdfast.adapters.langgraph.writing import attach
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.ids import check_id
@@ -24,7 +25,7 @@ from holdfast.verbs import keeping, moving
 from holdfast.verbs.core import Core, Place
 from holdfast.verbs.lineage import FOLD
 from holdfast.verbs.plans import Plan
-from holdfast.verbs.values import metadata_pairs
+from holdfast.verbs.values import metadata_dict, metadata_pairs
 
 Choose = Callable[[list[CheckpointRow]], set[int]]
 """Says which of a thread's checkpoints, by number, are to go; they are given oldest first."""
@@ -54,14 +55,14 @@ def copy_thread(place: Place, source: str, target: str) -> Plan[None]:
 
 
 def prune(place: Place, thread_ids: Iterable[str], strategy: str) -> Plan[None]:
-    """Keep only the newest checkpoint of each namespace, or none at all."""
+    """Keep only the newest checkpoint of each namespace that is still of use, or none at all."""
     if strategy not in ("keep_latest", "delete"):
         raise InvalidInput(f'strategy must be "keep_latest" or "delete", not {strategy!r}')
     for thread_id in listed("thread_ids", thread_ids):
         if strategy == "delete":
             yield from delete_thread(place, thread_id)
         else:
-            yield from remove(place_for(place.core, thread_id), thread_id, lambda rows: all_but_newest(rows, 1))
+            yield from remove(place_for(place.core, thread_id), thread_id, _keep_latest)
 
 
 def delete_for_runs(place: Place, run_ids: Iterable[str]) -> Plan[None]:
@@ -113,6 +114,40 @@ def all_but_newest(rows: Iterable[CheckpointRow], count: int) -> set[int]:
     for row in rows:
         lanes[row.lane].append(row.number)
     return {number for numbers in lanes.values() for number in numbers[:-count]}
+
+
+def _keep_latest(rows: list[CheckpointRow]) -> set[int]:
+    gone = all_but_newest(rows, 1)
+    return gone | finished_calls(rows, gone)
+
+
+def finished_calls(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
+    """The checkpoints of subgraph calls that go because a checkpoint they were called from goes.
+
+    Every call of a subgraph has a namespace of its own, named by its task, and its metadata names the checkpoints it
+    was called from: the graph's and those of the subgraphs around it. Neither numbers nor ids decide, because a call
+    may be saved before the checkpoint it was called from, and clocks may go back. So a call stays if the checkpoint it
+    was called from stays, is not saved yet or is not known. A subgraph that remembers from call to call has a namespace
+    that names no task, and stays.
+    """
+    removed = {(row.lane, row.checkpoint_id) for row in rows if row.number in gone}
+    newest = {row.lane: row for row in rows if ":" in row.lane}
+    finished = {lane for lane, row in newest.items() if any(caller in removed for caller in _callers(row))}
+    return {row.number for row in rows if _enclosing(row.lane) & finished}
+
+
+def _callers(row: CheckpointRow) -> Iterator[tuple[str, object]]:
+    """The lanes and ids of the checkpoints that a subgraph was called from, as far as its metadata names them."""
+    parents = metadata_dict(row.metadata, f"checkpoint {row.checkpoint_id!r}").get("parents")
+    for namespace, checkpoint_id in parents.items() if isinstance(parents, dict) else ():
+        with suppress(InvalidInput):  # a name that no namespace can have
+            yield lane_of(namespace), checkpoint_id
+
+
+def _enclosing(lane: str) -> set[str]:
+    """The lane and those of the calls around it."""
+    parts = lane.split("|")
+    return {"|".join(parts[: end + 1]) for end in range(len(parts))}
 
 
 def remove(place: Place, thread_id: str, choose: Choose, *, dry_run: bool = False, sweep: bool = True) -> Plan[Removed]:

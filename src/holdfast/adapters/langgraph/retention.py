@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from holdfast.adapters.langgraph.claims import place_for
-from holdfast.adapters.langgraph.removing import Choose, all_but_newest, listed, remove
+from holdfast.adapters.langgraph.removing import Choose, all_but_newest, finished_calls, listed, remove
 from holdfast.adapters.langgraph.threads import WORKFLOW, thread_row
 from holdfast.clock import US
 from holdfast.errors import DamagedData, InvalidInput, RunClaimed
@@ -118,22 +120,26 @@ def _rule(last: int | None, since_us: int | None) -> Choose:
     def choose(rows: list[CheckpointRow]) -> set[int]:
         old = {row.number for row in rows if since_us is None or row.created_us < since_us}
         gone = old & all_but_newest(rows, 1 if last is None else last)
-        return gone | _finished_tasks(rows, gone)
+        gone -= _replayed_from(rows, gone)
+        return gone | finished_calls(rows, gone)
 
     return choose
 
 
-def _finished_tasks(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
-    """The checkpoints of subgraphs that belong to a part of the history that goes.
+def _replayed_from(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
+    """The checkpoints that subgraphs which remember begin with, if the graph is replayed from one that stays.
 
-    Every call of a subgraph has a namespace of its own, named by its task. The graph's own checkpoints say how far its
-    history is kept: what a task did before the first of them is of no use to anybody. A subgraph that remembers from
-    call to call has a namespace that names no task, and stays.
+    LangGraph asks for the largest id below that of the graph's checkpoint.
     """
-    first = min((row.number for row in rows if not row.lane and row.number not in gone), default=0)
-    newest = {row.lane: row.number for row in rows}
-    finished = {lane for lane, number in newest.items() if ":" in lane and number < first}
-    return {row.number for row in rows if row.lane in finished}
+    lanes: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for row in rows:
+        lanes[row.lane].append((row.checkpoint_id, row.number))
+    kept = [checkpoint_id for checkpoint_id, number in lanes.pop("", []) if number not in gone]
+    found: set[int] = set()
+    for places in (sorted(places) for lane, places in lanes.items() if ":" not in lane):
+        below = {bisect_left(places, (checkpoint_id, 0)) for checkpoint_id in kept} - {0}
+        found |= {places[end - 1][1] for end in below}
+    return found
 
 
 def _removed_whole(place: Place, run: RunRow) -> Plan[bool]:

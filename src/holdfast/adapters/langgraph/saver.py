@@ -77,7 +77,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints, newest first: of a thread or of all, of a namespace or of all, with this metadata.
 
-        They are found in the store and read page by page; nothing is held in between.
+        One namespace is listed in the order of its saves. All namespaces of a thread are listed by id, and ids decide
+        what is older than a checkpoint of another namespace, as with LangGraph's own savers. Checkpoints are found in
+        the store and read page by page; nothing is held in between.
         """
         listing = reading.Listing(config, filter, before, limit)
         return self._listed(listing)
@@ -115,7 +117,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._run(removing.copy_thread(self._place, str(source_thread_id), str(target_thread_id)))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep only the newest checkpoint of each namespace, or with `strategy="delete"` nothing of these threads."""
+        """Keep only the newest checkpoint of each namespace, or with `strategy="delete"` nothing of these threads.
+
+        A subgraph call's namespace goes with the checkpoint it was called from. A kept checkpoint has no parent then.
+        """
         self._run(removing.prune(self._place, thread_ids, strategy))
 
     def get_delta_channel_history(
@@ -205,7 +210,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """Remove old checkpoints of these threads, or of all, and threads that nobody has used for long.
 
         A checkpoint stays if it is among the `last` ones of its namespace or `newer_than` that age; the newest of each
-        namespace always stays. Threads without a change for `idle` are removed whole. Ages are timedeltas or seconds.
+        namespace always stays. A subgraph call's namespace goes with the checkpoint it was called from. A subgraph that
+        remembers also keeps what a replay of a kept checkpoint begins with. Threads without a change for `idle` are
+        removed whole. Ages are timedeltas or seconds.
 
         Example:
             saver.retain(last=20, newer_than=timedelta(days=7), idle=timedelta(days=90), dry_run=True)
