@@ -126,7 +126,7 @@ def test_types_nobody_allowed_are_moved_and_nothing_is_imported(source: Source, 
         "assert not [name for name in sys.modules if name.startswith('tests')]"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-    with HoldfastSaver(file_target) as strict, pytest.raises(TypeRefused):
+    with HoldfastSaver(file_target, strict=True) as strict, pytest.raises(TypeRefused):
         strict.get_tuple(of("mixed"))
     with HoldfastSaver(file_target, allow=[Order]) as saver:
         state = mixed(saver).get_state(of("mixed")).values

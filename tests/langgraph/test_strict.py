@@ -1,4 +1,4 @@
-"""Types that nobody allowed are neither written nor read, and nothing is imported to find that out."""
+"""A strict saver neither writes nor reads types that were not allowed, and imports nothing to find that out."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ class Customer(BaseModel):
     name: str
 
 
+@pytest.fixture
+def caller(caller: Caller) -> Caller:
+    """A strict saver on one of the stores, and a way to call it."""
+    caller.saver = HoldfastSaver(caller.saver.store, strict=True)
+    return caller
+
+
 def _foreign(code: int, *parts: Any) -> bytes:
     """Bytes that name something to import."""
     return ormsgpack.packb([1, ormsgpack.Ext(code, ormsgpack.packb(parts))])
@@ -69,7 +76,7 @@ def test_a_type_that_was_allowed_comes_back(folder: Path, thread: str) -> None:
         found = saver.get_tuple(config(thread))
         assert found is not None
         assert found.checkpoint["channel_values"] == values
-        strict = HoldfastSaver(saver.store)
+        strict = HoldfastSaver(saver.store, strict=True)
         with pytest.raises(TypeRefused, match="Order"):
             strict.get_tuple(config(thread))
         assert found == HoldfastSaver(saver.store, serde=JsonPlusSerializer()).get_tuple(config(thread))
@@ -177,9 +184,10 @@ def test_a_saver_needs_a_store_or_a_url(wrong: Any) -> None:
         HoldfastSaver(wrong)
 
 
-def test_allow_and_serde_exclude_each_other() -> None:
-    with pytest.raises(InvalidInput, match="allow"):
-        HoldfastSaver("memory:", allow=[Order], serde=JsonPlusSerializer())
+@pytest.mark.parametrize("how", [{"allow": [Order]}, {"strict": True}])
+def test_strict_and_a_serde_exclude_each_other(how: Any) -> None:
+    with pytest.raises(InvalidInput, match="strict= and allow="):
+        HoldfastSaver("memory:", serde=JsonPlusSerializer(), **how)
 
 
 class Odd(enum.Enum):

@@ -8,12 +8,12 @@ __all__ = ["TypeRefused", "ValueUnreadable"]
 
 
 class TypeRefused(InvalidInput):
-    """A value has a type that nobody allowed, so it is neither written nor read: reading it would import its module.
+    """A strict saver met a type that it does not know, so the value is neither written nor read.
 
-    `module` and `name` say which type.
+    Reading it would import its module. `module` and `name` say which type.
 
     Example:
-        HoldfastSaver("sqlite:agent.db", allow=[Order])
+        HoldfastSaver("sqlite:agent.db", strict=True, allow=[Order])
     """
 
     def __init__(self, module: str, name: str) -> None:

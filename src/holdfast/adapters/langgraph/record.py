@@ -13,13 +13,15 @@ Writes are attached to their checkpoint. Those that LangGraph numbers from 0 on 
 one attachment for each call; if a task's writes are put again, of each number the first counts. Special ones (errors,
 interrupts, …) lie alone, as "s" number ":" task id, and the last counts.
 
-Metadata lies beside the record, where it can be searched. What of it is too long for that, or nothing a store keeps as
-it is, goes through the serde and lies in the record as "more". "delta" names the channels whose values follow from the
+Metadata lies beside the record, where it can be searched, and as JSON gives it back, as in LangGraph's databases. What
+of it is too long for that, or nothing a store keeps as it is, goes through the serde and lies in the record as "more".
+Updated channels are false in the frame of a checkpoint that does not have the field. "delta" names the channels whose values follow from the
 checkpoint's ancestors, if there are any.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
@@ -37,8 +39,9 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.cutting import Piece, cut, joined
+from holdfast.adapters.langgraph.errors import ValueUnreadable
 from holdfast.adapters.langgraph.serde import StrictSerializer
-from holdfast.errors import DamagedData, LimitExceeded, Unstorable, UnsupportedFormat
+from holdfast.errors import DamagedData, InvalidInput, LimitExceeded, Unstorable, UnsupportedFormat
 from holdfast.ids import check_id
 from holdfast.limits import METADATA_BYTES_MAX, MIB
 from holdfast.store.tags import write_metadata
@@ -57,6 +60,7 @@ _SPECIAL: Final = "s"
 _WRITES: Final = re.compile(r"[ws]\d+:(.+)", re.DOTALL)
 _SEARCHED_MAX: Final = 1024
 """Metadata values above this size, encoded, are not searched."""
+_JSON_ATOMS: Final = frozenset({str, int, bool, float, type(None)})
 _OWN: Final = frozenset({"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"})
 _FRAME_MAX: Final = 16 * MIB
 _EXPECTED: Final = (
@@ -74,7 +78,8 @@ class Frame(NamedTuple):
     ts: str
     versions: dict[str, Any]
     seen: dict[str, dict[str, Any]]
-    updated: list[str] | None
+    updated: list[str] | bool | None
+    """False if the checkpoint does not have the field."""
     more: list[Any] | None
     """Format and bytes of all else, as the serde made them."""
 
@@ -95,7 +100,7 @@ class Write(NamedTuple):
 
 def stored(serde: SerializerProtocol, value: object, before: Stored = None) -> Stored:
     """A value as it is stored. `before` is what was stored in its place: the parts they share were checked then."""
-    kind, body = serde.dumps_typed(value)
+    kind, body = dump_typed(serde, value)
     if kind == USUAL:
         piece = cut(body)
         if isinstance(serde, StrictSerializer):
@@ -103,6 +108,17 @@ def stored(serde: SerializerProtocol, value: object, before: Stored = None) -> S
                 serde.check(part)
         return piece
     return None if kind == "null" else {"t": kind, "d": bytes(body)}
+
+
+def dump_typed(serde: SerializerProtocol, value: object) -> tuple[str, bytes]:
+    """What the serde makes of a value; pickle is refused."""
+    kind, body = serde.dumps_typed(value)
+    if is_pickle(kind):
+        raise InvalidInput(
+            f"the serde pickled a value of the type {type(value).__name__}; pickle is never stored, because loading it "
+            "runs code from the store: use a serde without pickle_fallback, or put a type into the state that it knows"
+        )
+    return kind, body
 
 
 def typed(value: Stored) -> tuple[str, bytes]:
@@ -116,7 +132,19 @@ def typed(value: Stored) -> tuple[str, bytes]:
 
 def loaded(serde: SerializerProtocol, value: Stored) -> Any:
     """The value that was stored."""
-    return serde.loads_typed(typed(value))
+    return load_typed(serde, typed(value))
+
+
+def load_typed(serde: SerializerProtocol, data: tuple[str, bytes]) -> Any:
+    """What the serde makes of these bytes. Pickle is not given to it, whatever it would do with it."""
+    if is_pickle(data[0]):
+        raise ValueUnreadable("a value was stored with pickle, which runs whatever the data says; it is not read")
+    return serde.loads_typed(data)
+
+
+def is_pickle(kind: str) -> bool:
+    """Whether this is LangGraph's name for pickle, encrypted or not."""
+    return kind.partition("+")[0] == "pickle"
 
 
 def _new_parts(piece: Piece, before: Stored) -> Iterable[bytes]:
@@ -134,10 +162,10 @@ def _new_parts(piece: Piece, before: Stored) -> Iterable[bytes]:
 def frame_of(serde: SerializerProtocol, checkpoint: Checkpoint) -> bytes:
     """The frame of a checkpoint."""
     more = {key: value for key, value in checkpoint.items() if key not in _OWN}
-    updated = checkpoint.get("updated_channels")
+    updated: Any = checkpoint.get("updated_channels", False)
     frame = Frame(
         checkpoint["v"], checkpoint["ts"], checkpoint["channel_versions"], checkpoint["versions_seen"],
-        None if updated is None else list(updated), list(typed(stored(serde, more))) if more else None,
+        updated if updated is None or updated is False else list(updated), list(typed(stored(serde, more))) if more else None,
     )  # fmt: skip
     plain = ormsgpack.packb(tuple(frame))
     if len(plain) > _FRAME_MAX:
@@ -174,10 +202,11 @@ def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, frame: Frame, v
         "channel_values": values,
         "channel_versions": frame.versions,
         "versions_seen": frame.seen,
-        "updated_channels": frame.updated,
     }
+    if frame.updated is not False:
+        checkpoint["updated_channels"] = frame.updated
     if frame.more is not None:
-        checkpoint.update(serde.loads_typed((frame.more[0], frame.more[1])))
+        checkpoint.update(load_typed(serde, (frame.more[0], frame.more[1])))
     return cast(Checkpoint, checkpoint)
 
 
@@ -223,7 +252,8 @@ def split_metadata(serde: SerializerProtocol, metadata: Mapping[str, Any]) -> tu
     searched: list[tuple[str, bytes]] = []
     more: dict[str, Stored] = {}
     room = METADATA_BYTES_MAX
-    for key, value in metadata.items():
+    for key, given in metadata.items():
+        value = to_json_value(given)
         try:
             packed = _packed_atom(key, value) if type(value) in (str, int, bool) else _packed(key, value)
         except (Unstorable, LimitExceeded):
@@ -240,13 +270,23 @@ def searched_for(wanted: Mapping[str, Any]) -> tuple[tuple[str, bytes], ...]:
     """A metadata filter as keys and encoded values."""
     found = []
     for key, value in wanted.items():
-        packed = _packed(key, value)
+        packed = _packed(key, to_json_value(value))
         if len(packed) > _SEARCHED_MAX:
             raise LimitExceeded(
                 f"metadata values above {_SEARCHED_MAX} bytes are kept but not searched, as for {key!r}"
             )
         found.append((key, packed))
     return tuple(found)
+
+
+def to_json_value(value: Any) -> Any:
+    """A metadata value as JSON gives it back (lists, no tuples); one that is no JSON is left as it is."""
+    if type(value) in _JSON_ATOMS:
+        return value
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return value
 
 
 def _packed(key: str, value: object) -> bytes:
@@ -259,8 +299,8 @@ _packed_atom = lru_cache(1024, typed=True)(_packed)
 
 
 def metadata_of(serde: SerializerProtocol, data: bytes, more: Mapping[str, Stored], place: str) -> CheckpointMetadata:
-    """Metadata as LangGraph gave it."""
-    found = metadata_dict(data, place)
+    """Metadata as LangGraph's savers give it; tuples that earlier versions stored are lists as well."""
+    found = {key: to_json_value(value) for key, value in metadata_dict(data, place).items()}
     for key, value in more.items():
         found[key] = loaded(serde, value)
     return cast(CheckpointMetadata, found)

@@ -39,21 +39,28 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     Give it a store or a store's URL. Graphs may be called blocking or awaiting, both are native. Nothing has to be set
     up. Each thread is a run of the workflow "langgraph"; each checkpoint costs what changed since the one before.
 
-    `allow` names types beside LangGraph's own and LangChain's messages that may be stored and read back; `serde`
-    replaces the serde altogether.
+    Values go through LangGraph's own serde, as with its savers: it imports the classes that stored values name, unless
+    LANGGRAPH_STRICT_MSGPACK is set. With `strict` only LangGraph's types and LangChain's messages are written and read,
+    and those that `allow` names; `allow` alone is strict, too. `serde` replaces the serde. Pickle is refused with every
+    serde.
 
     Example:
         graph = builder.compile(checkpointer=HoldfastSaver("sqlite:agent.db"))
     """
 
     def __init__(
-        self, store: Store | str, *, allow: Iterable[Allowed] = (), serde: SerializerProtocol | None = None
+        self,
+        store: Store | str,
+        *,
+        strict: bool = False,
+        allow: Iterable[Allowed] = (),
+        serde: SerializerProtocol | None = None,
     ) -> None:
-        if serde is not None and allow:
-            raise InvalidInput("allow= belongs to the saver's own serde; tell a serde of yours what it may read")
+        if serde is not None and (strict or allow):
+            raise InvalidInput("strict= and allow= choose the saver's own serde; configure what your serde may read")
         if not isinstance(store, (Store, str)):
             raise InvalidInput(f"HoldfastSaver needs a store or its URL, not {type(store).__name__}")
-        super().__init__(serde=serde or StrictSerializer(allow))
+        super().__init__(serde=StrictSerializer(allow) if strict or allow else serde)
         self._owned = isinstance(store, str)
         self.store = open_store(store) if isinstance(store, str) else store
         self._core = self.store._place.core

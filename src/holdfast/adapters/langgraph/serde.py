@@ -1,4 +1,4 @@
-"""The serde: LangGraph's own format, but strict.
+"""The strict serde: LangGraph's own format, for known types only.
 
 Bytes are exactly those of LangGraph's `JsonPlusSerializer`, so threads can be moved both ways. Different is what may be
 read: only types that LangGraph itself calls safe (its own, LangChain's messages, and dates, ids and the like of
@@ -43,8 +43,12 @@ class StrictSerializer(JsonPlusSerializer):
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[tuple[str, ...] | type]) -> StrictSerializer:
         """The same, with more types allowed."""
+        extra = _checked(extra_allowlist)
+        names = {(one.__module__, one.__name__) if isinstance(one, type) else one for one in extra}
+        if all(map(self.allows, names)):
+            return self
         mine = self._allowed_msgpack_modules
-        return StrictSerializer([*(mine if isinstance(mine, set) else ()), *extra_allowlist])
+        return StrictSerializer([*(mine if isinstance(mine, set) else ()), *names])
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         kind, body = data

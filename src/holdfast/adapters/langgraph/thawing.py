@@ -62,8 +62,19 @@ def _same(items: list[Any], others: list[Any]) -> int:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is one of LangChain's own messages, of which it is known what they are made of."""
-    return isinstance(value, BaseMessage) and type(value).__module__.startswith("langchain_core.messages.")
+    """Whether it is one of LangChain's own messages and holds only data, so that every serde makes the same of it."""
+    return (
+        isinstance(value, BaseMessage)
+        and type(value).__module__.startswith("langchain_core.messages.")
+        and _is_data(value.__dict__)
+        and _is_data(value.__pydantic_extra__)
+    )
+
+
+def _is_data(value: object) -> bool:
+    if type(value) is dict:
+        return all(map(_is_data, value.values()))
+    return all(map(_is_data, value)) if type(value) is list else type(value) in _FLAT
 
 
 def copied(message: BaseMessage) -> BaseMessage:

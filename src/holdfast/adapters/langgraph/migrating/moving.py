@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.adapters.langgraph.migrating import stored
 from holdfast.adapters.langgraph.migrating.marks import MARK, Mark, mark_of
 from holdfast.adapters.langgraph.migrating.source import Parts, Row, Thread, Typed, Unreadable
-from holdfast.adapters.langgraph.record import USUAL, VERSION, Stored, read_frame, split_metadata
+from holdfast.adapters.langgraph.record import USUAL, VERSION, Stored, is_pickle, read_frame, split_metadata
 from holdfast.adapters.langgraph.thread_status import keeps_open, status_from, stored_status
 from holdfast.adapters.langgraph.threads import WORKFLOW, lane_of
 from holdfast.adapters.langgraph.writing import FINE
@@ -245,8 +245,8 @@ class Mover:
         return new, writes
 
     def _look_for_pickle(self, row: Row, parts: Parts) -> None:
-        pickled = {channel for channel, (kind, _) in parts.values.items() if kind == stored.PICKLE}
-        pickled |= {write.channel for write in row.writes if write.value[0] == stored.PICKLE}
+        pickled = {channel for channel, (kind, _) in parts.values.items() if is_pickle(kind)}
+        pickled |= {write.channel for write in row.writes if is_pickle(write.value[0])}
         for channel in pickled:
             text = f"channel {channel!r} has pickled values"
             if text not in self._said:

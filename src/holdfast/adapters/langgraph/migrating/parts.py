@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from holdfast.adapters.langgraph.cutting import joined
 from holdfast.adapters.langgraph.migrating.source import Parts, Typed, Unreadable
 from holdfast.adapters.langgraph.reading import Found
-from holdfast.adapters.langgraph.record import USUAL, frame_of, typed
+from holdfast.adapters.langgraph.record import USUAL, dump_typed, frame_of, load_typed, typed
 from holdfast.errors import HoldfastError
 
 _map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
@@ -69,7 +69,7 @@ class Whole(NamedTuple):
 
     def _decoded(self, serde: SerializerProtocol) -> Parts:
         assert self.kind is not None
-        fields = dict(serde.loads_typed((self.kind, self.body or b"")))
+        fields = dict(load_typed(serde, (self.kind, self.body or b"")))
         values = {key: _typed(serde, value) for key, value in fields.pop("channel_values").items()}
         return _parts(serde, self.checkpoint_id, fields, values)
 
@@ -138,11 +138,11 @@ def _together(serde: SerializerProtocol, values: Sequence[Typed]) -> Typed:
     """These values as a list."""
     if all(kind == USUAL for kind, _ in values):
         return USUAL, joined([body for _, body in values])
-    return _typed(serde, [serde.loads_typed(value) for value in values])
+    return _typed(serde, [load_typed(serde, value) for value in values])
 
 
 def _typed(serde: SerializerProtocol, value: object) -> Typed:
-    kind, body = serde.dumps_typed(value)
+    kind, body = dump_typed(serde, value)
     return kind, bytes(body)
 
 

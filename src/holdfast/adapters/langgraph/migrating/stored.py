@@ -14,7 +14,6 @@ from holdfast.adapters.langgraph.migrating.source import Parts, SourceWrite, Typ
 from holdfast.adapters.langgraph.record import USUAL, Stored, delta_channels
 from holdfast.ids import check_id
 
-PICKLE: Final = "pickle"
 _UUID6: Final = 6
 _UUID_EPOCH: Final = 0x01B21DD213814000
 """1970 in the clock of such ids, which ticks ten times in a microsecond."""
