@@ -1,6 +1,6 @@
 """LangGraph's own tests on HoldfastSaver: what ends otherwise than on LangGraph's savers.
 
-    python -m tests.langgraph.upstream [VERSION or path of a checkout] [--store sqlite --store postgres] [--strict-msgpack]
+    python -m tests.langgraph.upstream [VERSION or path of a checkout] [--store sqlite] [--strict-msgpack]
 
 The tests come from the source distributions of langgraph and langgraph-prebuilt, or from a checkout of their
 repository. They are run in a virtual environment of their own: with LangGraph's savers, and with ours in their place
@@ -49,7 +49,9 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.langgraph.upstream", description=(__doc__ or "").strip())
     version = importlib.metadata.version("langgraph")
-    parser.add_argument("source", nargs="?", default=version, help=f"a version or a checkout's path; {version} if absent")
+    parser.add_argument(
+        "source", nargs="?", default=version, help=f"a version or a checkout's path; {version} if absent"
+    )
     parser.add_argument("--store", action="append", choices=["memory", "sqlite", "dir", "postgres"], help="repeatable")
     parser.add_argument("--strict-msgpack", action="store_true", help="set LANGGRAPH_STRICT_MSGPACK in all runs")
     parser.add_argument("--jobs", default="2", help="processes that run tests at once")
@@ -90,8 +92,10 @@ class _Bench:
         print(", ".join(f"{name} {self._version(name)}" for name in names), flush=True)
 
     def _pip(self, *arguments: object) -> None:
-        options = ["--quiet", "--disable-pip-version-check"]
-        subprocess.run([self._python, "-m", "pip", *map(str, arguments), *options], check=True, stderr=subprocess.DEVNULL)
+        command = [str(self._python), "-m", "pip", *map(str, arguments), "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}")
 
     def _version(self, package: str) -> str:
         script = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
@@ -101,10 +105,8 @@ class _Bench:
     def _unpack(self, package: str) -> Path:
         """The source distribution of the version that is installed."""
         folder = self._scratch / "sources" / package
-        self._pip(
-            "download", "--no-deps", "--no-build-isolation", "--no-binary", package, "--dest", folder,
-            f"{package}=={self._version(package)}",
-        )  # fmt: skip
+        wanted = f"{package}=={self._version(package)}"
+        self._pip("download", "--no-deps", "--no-binary", package, "--dest", folder, wanted)
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as opened:
             opened.extractall(folder, filter="data")
@@ -151,15 +153,16 @@ class _Bench:
         outcomes, log = (self._scratch / f"run-{self._runs}.{ending}" for ending in ("json", "log"))
         named = list(names)
         command = [
-            self._python, "-m", "pytest", *(named or ["tests"]), "-p", "upstream_plugin", "-q", "--no-header",
+            str(self._python), "-m", "pytest", *(named or ["tests"]), "-p", "upstream_plugin", "-q", "--no-header",
             "--tb=short", *([] if named else ["-n", self._jobs]),
         ]  # fmt: skip
         if "asyncio_mode" not in self._settings(package)["tool"]["pytest"]["ini_options"]:
             command += ["-p", "no:asyncio"]
         with log.open("w") as told:
             subprocess.run(
-                command, cwd=self._scratch / package, env=self._environment(store, outcomes), stdout=told, stderr=told
-            )
+                command, cwd=self._scratch / package, env=self._environment(store, outcomes),
+                stdout=told, stderr=told, check=False,
+            )  # fmt: skip
         if not outcomes.exists():
             raise SystemExit(f"{package}: the tests could not be run:\n{log.read_text()[-4000:]}")
         if named:

@@ -15,8 +15,8 @@ interrupts, …) lie alone, as "s" number ":" task id, and the last counts.
 
 Metadata lies beside the record, where it can be searched, and as JSON gives it back, as in LangGraph's databases. What
 of it is too long for that, or nothing a store keeps as it is, goes through the serde and lies in the record as "more".
-Updated channels are false in the frame of a checkpoint that does not have the field. "delta" names the channels whose values follow from the
-checkpoint's ancestors, if there are any.
+"delta" names the channels whose values follow from the checkpoint's ancestors, if there are any. The frame's updated
+channels are false if the checkpoint does not have the field.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def frame_of(serde: SerializerProtocol, checkpoint: Checkpoint) -> bytes:
     updated: Any = checkpoint.get("updated_channels", False)
     frame = Frame(
         checkpoint["v"], checkpoint["ts"], checkpoint["channel_versions"], checkpoint["versions_seen"],
-        updated if updated is None or updated is False else list(updated), list(typed(stored(serde, more))) if more else None,
+        updated if updated is None or updated is False else list(updated),
+        list(typed(stored(serde, more))) if more else None,
     )  # fmt: skip
     plain = ormsgpack.packb(tuple(frame))
     if len(plain) > _FRAME_MAX:
