@@ -10,7 +10,7 @@ export UV_LINK_MODE := copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 
-.PHONY: demo test check format bench torture lock clean
+.PHONY: demo test check format bench torture langgraph-upstream lock clean
 
 demo: .venv/.ready
 	@$(BIN)/python -m holdfast.demo
@@ -32,6 +32,11 @@ format: .venv/.ready
 # Counts are arguments: make torture KILLS=2000 CUTS=100000 CLAIM_S=600 …
 torture: .venv/.ready
 	$(BIN)/python -m tests.torture $(foreach name,KILLS CUTS SYNCS FAULTS FULL CLAIM_S WRITERS_S FORKS RACES DIR_CUTS DIR_SYNCS DIR_FAULTS PG_S ENGINE_KILLS ENGINE_STOPS ENGINE_ANSWERS ENGINE_RUNS FORMATS_ROUNDS FORMATS_BESIDE FORMATS_CUTS ATTACK MACHINE SEED ONLY,$(if $($(name)),$(name)=$($(name))))
+
+# LangGraph's own tests on our saver, compared with its own savers; not a part of `make test`, needs pip and some minutes:
+# make langgraph-upstream ARGS="1.2.11 --store sqlite --strict-msgpack"
+langgraph-upstream: .venv/.ready
+	$(BIN)/python -m tests.langgraph.upstream $(ARGS)
 
 bench: .venv-bench/.ready
 	.venv-bench/bin/python -m bench $(ARGS)

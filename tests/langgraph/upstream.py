@@ -39,9 +39,9 @@ def main(arguments: list[str]) -> int:
     """Run the tests and report; gives the exit code."""
     given = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="holdfast-upstream-") as scratch:
-        bench = _Bench(Path(scratch), given.source, jobs=given.jobs, strict=given.strict_msgpack)
-        bench.install()
-        differ = sum(bench.compare(package, given.store or ["sqlite", "postgres"]) for package in _PACKAGES)
+        suite = _Suite(Path(scratch), given.source, jobs=given.jobs, strict=given.strict_msgpack)
+        suite.install()
+        differ = sum(suite.compare(package, given.store or ["sqlite", "postgres"]) for package in _PACKAGES)
     print(f"{differ} tests end otherwise on Holdfast")
     return 1 if differ else 0
 
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Bench:
+class _Suite:
     """A virtual environment with LangGraph, its tests and Holdfast."""
 
     def __init__(self, scratch: Path, source: str, *, jobs: str, strict: bool) -> None:

@@ -51,7 +51,7 @@ def plan_deletion(store: Store, run_id: str) -> DeletionPlan:
     family = [row for row in core.port.runs(RunQuery(family=run.family, limit=NUMBER_MAX)) if row.run != run.run]
     children = list(_children(core, run))
     try:
-        freed = keeping.would_free(core, run, checkpoints).bytes
+        freed = keeping.RemovalEstimate(core).add(run, checkpoints).bytes
     except DamagedData:  # of a fork of it; then nothing is swept, either
         freed = 0
     return DeletionPlan(
