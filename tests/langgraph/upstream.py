@@ -32,6 +32,7 @@ _PACKAGES: Final = {"langgraph": "libs/langgraph", "langgraph-prebuilt": "libs/p
 """The packages whose tests are run, and where they are in a checkout."""
 _NOT_NEEDED: Final = ("langgraph-cli", "py-spy", "pyperf", "pytest-cov", "pytest-watcher", "uvloop")
 """What LangGraph's test dependencies have beside what its tests with savers import."""
+_FAILURES_CHARS: Final = 20_000
 _OWN: Final = "LangGraph's own savers"
 
 
@@ -136,10 +137,13 @@ class _Suite:
             self._report(package, f"HoldfastSaver on {store}", found)
             odd = _differing(expected, found)
             if odd:
-                found, expected_again = self._run(package, store, odd), self._run(package, "", odd)
+                print(
+                    f"{len(odd)} end otherwise, and are run again by themselves: {', '.join(odd)}\n{self._failures()}"
+                )
+                expected_again, found = self._run(package, "", odd), self._run(package, store, odd)
                 odd = _differing({name: expected_again.get(name, "missing") for name in odd}, found)
             for name in odd:
-                print(f"  {package}: {name} {found.get(name, 'missing')} on {store}")
+                print(f"  {package}: {name} {found.get(name, 'missing')} on {store}\n{self._failures()}")
             differ += len(odd)
         return differ
 
@@ -165,10 +169,13 @@ class _Suite:
             )  # fmt: skip
         if not outcomes.exists():
             raise SystemExit(f"{package}: the tests could not be run:\n{log.read_text()[-4000:]}")
-        if named:
-            print(log.read_text())
         found: dict[str, str] = json.loads(outcomes.read_text())
         return found
+
+    def _failures(self) -> str:
+        """What the last run says of the tests that failed."""
+        told = (self._scratch / f"run-{self._runs}.log").read_text().partition("= FAILURES =")[2]
+        return told[:_FAILURES_CHARS]
 
     def _environment(self, store: str, outcomes: Path) -> dict[str, str]:
         """No services that LangGraph's tests would want, and where our stores are."""

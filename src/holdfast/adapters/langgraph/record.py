@@ -281,7 +281,7 @@ def searched_for(wanted: Mapping[str, Any]) -> tuple[tuple[str, bytes], ...]:
 
 
 def to_json_value(value: Any) -> Any:
-    """A metadata value as JSON gives it back (lists, no tuples); one that is no JSON is left as it is."""
+    """A metadata value as JSON gives it back (lists, not tuples); a value that is not JSON is left as it is."""
     if type(value) in _JSON_ATOMS:
         return value
     try:
