@@ -143,7 +143,9 @@ class _Suite:
                 expected_again, found = self._run(package, "", odd), self._run(package, store, odd)
                 odd = _differing({name: expected_again.get(name, "missing") for name in odd}, found)
             for name in odd:
-                print(f"  {package}: {name} {found.get(name, 'missing')} on {store}\n{self._failures()}")
+                print(f"  {package}: {name} {found.get(name, 'missing')} on {store}")
+            if odd:
+                print(self._failures())
             differ += len(odd)
         return differ
 
