@@ -63,7 +63,7 @@ CAR = [
     with_step({"type": "loop_until", "until": [{}], "max_iterations": 1, "body": APPROVAL}),
     with_step({"type": "loop_until", "until": [], "max_iterations": 2**32, "body": APPROVAL}),
     with_step({"type": "dedup", "items_from": "x", "into": "y"}), with_step({"type": "deliver"}),
-    with_step({"type": "sub_workflow", "workflow": {}}),
+    with_step({"type": "sub_workflow", "workflow": {}}), with_step({"type": "sub_workflow", "workflow": None}),
     with_step({"type": "sub_workflow", "workflow": with_step({"type": "approval"})["workflow"]}),
     with_edge(), with_edge(**{"from": "", "to": "b"}), with_edge(**{"from": "a", "to": "b", "conditions": [{}]}),
     with_edge(**{"from": "a", "to": "b", "label": None}),

@@ -99,7 +99,7 @@ class _Deliver(Shape):
 
 
 class _SubWorkflow(Shape):
-    workflow: dict[str, Any] | None = None
+    workflow: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
 
 
 _STEPS: Final[dict[str, type[Shape]]] = {
@@ -151,7 +151,7 @@ def _problem_of_step(step: dict[str, Any], depth: int) -> str:
         return f"step of the type {kind!r}: {problem}"
     if kind in ("loop_until", "for_each"):
         return _problem_of_step(step["body"], depth + 1)
-    if kind == "sub_workflow" and step.get("workflow") is not None:
+    if kind == "sub_workflow" and "workflow" in step:
         return find_problem(step["workflow"], WritableWorkflow) or find_step_problem(step["workflow"], depth + 1)
     return ""
 
