@@ -7,6 +7,7 @@ import operator
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Final, TypedDict
 
 from langgraph.graph import END, START, StateGraph
@@ -17,6 +18,9 @@ from holdfast.adapters.langgraph import HoldfastSaver
 _PATIENCE: Final = 60.0
 """Seconds after which an order that cannot happen fails the test instead of blocking it."""
 
+_THREADS: Final = ThreadPoolExecutor(32)
+"""Where saves wait: the event loop's own threads, which nodes need, are few."""
+
 Landed = Callable[[int], None]
 
 
@@ -24,12 +28,15 @@ class LandingSaver(HoldfastSaver):
     """Delays checkpoints so that they are saved in the given order of namespaces.
 
     `order` names namespaces without their task ids; the n-th save of a namespace takes the place of its n-th mention.
-    Saves that it does not mention are not delayed. `landed` is called after each save it mentions, with its place.
+    Saves that it does not mention are not delayed. `landed` is called after each save it mentions, with its place;
+    if it raises, no later one of them happens.
     """
 
     def land(self, order: Sequence[str], landed: Landed = lambda _: None) -> None:
         """Order the saves from here on."""
         self._order, self._landed, self._done = list(order), landed, 0
+        self._reached: dict[int, str] = {}
+        self._died = False
         self._begun: Counter[str] = Counter()
         self._turn = threading.Condition()
 
@@ -42,10 +49,10 @@ class LandingSaver(HoldfastSaver):
 
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         place = self._place_of(config)
-        if place is not None:
-            await asyncio.to_thread(self._wait, place)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(_THREADS, self._wait, place)
         saved = await super().aput(config, checkpoint, metadata, new_versions)
-        await asyncio.to_thread(self._pass, place)
+        await loop.run_in_executor(_THREADS, self._pass, place)
         return saved
 
     def _place_of(self, config: Any) -> int | None:
@@ -58,14 +65,25 @@ class LandingSaver(HoldfastSaver):
     def _wait(self, place: int | None) -> None:
         if place is not None:
             with self._turn:
-                assert self._turn.wait_for(lambda: self._done == place, _PATIENCE), (place, self._done, self._order)
+                self._reached[place] = "waits"
+                in_time = self._turn.wait_for(lambda: self._died or self._done == place, _PATIENCE)
+                assert in_time, (place, self._done, self._order, self._reached)
+                assert not self._died
+                self._reached[place] = "is saved"
 
     def _pass(self, place: int | None) -> None:
         if place is not None:
-            self._landed(place)
-            with self._turn:
-                self._done += 1
-                self._turn.notify_all()
+            self._reached[place] = "landed"
+            try:
+                self._landed(place)
+            except Exception:
+                self._died = True
+                raise
+            finally:
+                with self._turn:
+                    self._reached[place] = "is over"
+                    self._done += 1
+                    self._turn.notify_all()
 
 
 def name_of(namespace: str) -> str:

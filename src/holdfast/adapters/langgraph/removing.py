@@ -136,12 +136,12 @@ def finished_calls(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
     return {row.number for row in rows if _enclosing(row.lane) & finished}
 
 
-def _callers(row: CheckpointRow) -> Iterator[tuple[str, object]]:
+def _callers(row: CheckpointRow) -> Iterator[tuple[str, str]]:
     """The lanes and ids of the checkpoints that a subgraph was called from, as far as its metadata names them."""
     parents = metadata_dict(row.metadata, f"checkpoint {row.checkpoint_id!r}").get("parents")
     for namespace, checkpoint_id in parents.items() if isinstance(parents, dict) else ():
         with suppress(InvalidInput):  # a name that no namespace can have
-            yield lane_of(namespace), checkpoint_id
+            yield lane_of(namespace), str(checkpoint_id)
 
 
 def _enclosing(lane: str) -> set[str]:
