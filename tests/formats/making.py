@@ -76,8 +76,16 @@ def covering(seq: int, number: int = 1, run_id: str = "run.a", **more: Any) -> d
     }
 
 
+SOURCE = {"kind": "sdk", "id": "s", "trust": "host_provided", "privacy": "internal"}
+PAYLOADS: dict[str, dict[str, Any]] = {
+    "run": {"type": "run_lifecycle", "status": "running", "reason": ""},
+    "turn": {"type": "turn_lifecycle", "turn_id": "turn.1", "status": "started", "redacted_summary": ""},
+}
+
+
 def record(seq: int | None, kind: str = "message", run_id: str = "run.a", **more: Any) -> dict[str, Any]:
     """A Clawdia journal record."""
+    subject = {"kind": "run", "id": run_id, "privacy": "internal"}
     found: dict[str, Any] = {
         "journal_schema_version": 1,
         "journal_seq": seq,
@@ -85,28 +93,54 @@ def record(seq: int | None, kind: str = "message", run_id: str = "run.a", **more
         "record_kind": kind,
         "run_id": run_id,
         "agent_id": "agent.1",
-        "subject_ref": {"kind": "run", "id": run_id, "privacy": "internal"},
-        "source": {"kind": "sdk", "id": "s", "trust": "host_provided", "privacy": "internal"},
+        "subject_ref": subject,
+        "source": SOURCE,
         "delivery_semantics": "journal_backed",
-        "event_index": {"run_id": run_id},
+        "event_index": {
+            "run_id": run_id, "agent_id": "agent.1", "event_family": kind, "event_kind": "recorded", "source": SOURCE,
+            "subject_ref": subject, "privacy_class": "internal", "delivery_semantics": "journal_backed",
+        },
         "timestamp_millis": 42,
         "runtime_package_fingerprint": "fp",
         "privacy": "internal",
         "redaction_policy_id": "redaction.default",
-        "payload": {"type": kind},
+        "payload": PAYLOADS.get(
+            kind, {"type": "message", "message_id": "message.1", "role": "user", "redacted_summary": ""}
+        ),
         **more,
-    }
+    }  # fmt: skip
     return found if seq is not None else {name: value for name, value in found.items() if name != "journal_seq"}
 
 
 def intent(seq: int, effect_id: str, **more: Any) -> dict[str, Any]:
     """The intent of an effect."""
-    return record(
-        seq, "effect_intent", payload={"type": "effect_intent", "effect_id": effect_id, "kind": "tool", **more}
-    )
+    payload = {
+        "type": "effect_intent", "effect_id": effect_id, "kind": "tool_execution", "source": SOURCE,
+        "subject_ref": {"kind": "tool_call", "id": effect_id, "privacy": "internal"}, "redacted_summary": "", **more,
+    }  # fmt: skip
+    return record(seq, "effect_intent", payload=payload)
 
 
 def outcome(seq: int, effect_id: str, status: str = "completed") -> dict[str, Any]:
     """Its result."""
-    payload = {"type": "effect_result", "effect_id": effect_id, "terminal_status": status}
+    payload = {"type": "effect_result", "effect_id": effect_id, "terminal_status": status, "redacted_summary": ""}
     return record(seq, "effect_result", payload=payload)
+
+
+def ending(seq: int, status: str = "completed", effect_id: str = "effect.last") -> dict[str, Any]:
+    """The record that says how a run ended."""
+    payload = {
+        "type": "terminal_result", "effect_id": effect_id, "result_record_id": "record", "terminal_status": status,
+    }  # fmt: skip
+    return record(seq, "run", payload=payload)
+
+
+def unsettled(effect_id: str, **more: Any) -> dict[str, Any]:
+    """A pending side effect, as a checkpoint or a recovery lists it."""
+    return {"effect_id": effect_id, "intent_record_id": "record.0", "unsafe_pending_reason": "append failed", **more}
+
+
+def recovery(seq: int, *pending: dict[str, Any]) -> dict[str, Any]:
+    """The record of a recovery that leaves effects unsettled."""
+    payload = {"type": "recovery", "unsafe_pending": list(pending), "recovery_reason": "append failed"}
+    return record(seq, "recovery", payload=payload)

@@ -17,7 +17,9 @@ def tree(place: Path) -> dict[str, Any]:
         if path.is_file() and not name.startswith(".holdfast"):
             text = path.read_text("utf-8")
             found[name] = (
-                [json.loads(line) for line in text.splitlines()] if name.endswith("ndjson") else json.loads(text)
+                [json.loads(line) for line in text.splitlines() if line]
+                if name.endswith("ndjson")
+                else json.loads(text)
             )
     return found
 

@@ -227,7 +227,7 @@ def test_good_steps_come_along_and_damaged_ones_are_listed(store: Store, tmp_pat
 
 def test_a_journal_is_entries_with_checkpoints_that_cover_them(store: Store, tmp_path: Path) -> None:
     runs = clawdia.Directory(tmp_path / "in")
-    for one in (record(1, "run"), intent(2, "mail"), outcome(3, "mail"), intent(6, "pay"), record(7, "odd_kind")):
+    for one in (record(1, "run"), intent(2, "mail"), outcome(3, "mail"), intent(6, "pay"), record(7, "telemetry")):
         runs.append(one)
     for number in (1, 3, 7):
         runs.save(covering(number, number))
@@ -235,7 +235,7 @@ def test_a_journal_is_entries_with_checkpoints_that_cover_them(store: Store, tmp
     assert tree(tmp_path / "out") == tree(tmp_path / "in")
     entries = {entry.position: entry for entry in store.journal("run.a")}
     assert {at: entry.kind for at, entry in entries.items()} == {
-        1: "run", 2: "effect_intent", 3: "effect_result", 4: "pruned", 6: "effect_intent", 7: "record",
+        1: "run", 2: "effect_intent", 3: "effect_result", 4: "pruned", 6: "effect_intent", 7: "telemetry",
     }  # fmt: skip
     assert entries[6]["record"] == intent(6, "pay")
     assert [(info.checkpoint_id, info.covers) for info in store.history("run.a")] == [

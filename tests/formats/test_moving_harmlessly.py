@@ -14,7 +14,7 @@ from holdfast import App, Conflict, InvalidAnswer, InvalidId, InvalidInput, Name
 from holdfast.formats import brainwires, car, clawdia, mur
 from holdfast.formats.moving.car import CarMover
 from holdfast.formats.moving.parts import entry
-from tests.formats.making import EXECUTION, before_step, covering, paused, raw, record, scope
+from tests.formats.making import EXECUTION, before_step, covering, ending, paused, raw, record, scope
 from tests.formats.moved import there_and_back, tree
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_ended_badly_is_not_imported_as_completed(
 def test_a_run_whose_journal_says_that_it_ended_has_ended(store: Store, tmp_path: Path, said: str, status: str) -> None:
     runs = clawdia.Directory(tmp_path)
     runs.append(record(1))
-    runs.append(record(2, "run", payload={"type": "terminal_result", "terminal_status": said}))
+    runs.append(ending(2, said))
     runs.save(covering(1))
     formats.import_dir("clawdia", tmp_path, store)
     assert store.runs()[0].status == status

@@ -12,7 +12,7 @@ from holdfast import InvalidCursor
 from holdfast.formats import clawdia
 from holdfast.formats.clawdia.places import segment
 from tests.formats import originals
-from tests.formats.making import covering, intent, record
+from tests.formats.making import covering, ending, intent, record
 
 
 @pytest.mark.parametrize("make", [clawdia.Directory, lambda _: clawdia.Memory()], ids=["directory", "memory"])
@@ -64,8 +64,8 @@ def test_replay_of_a_complete_run(tmp_path: Path) -> None:
     """A run that ended is replayed from beginning to end, whatever came behind its end."""
     runs = clawdia.Directory(tmp_path)
     runs.append(record(1, "run"))
-    runs.append(record(9, "run", payload={"type": "terminal_result", "terminal_status": "completed"}))
-    runs.append(record(10, "turn", payload={"type": "turn_lifecycle"}))
+    runs.append(ending(9))
+    runs.append(record(10, "turn"))
     found = clawdia.replay(runs.records("run.a"))
     assert (found.status, found.terminal_status, found.latest_journal_seq) == ("complete", "completed", 10)
     assert not found.resume_allowed

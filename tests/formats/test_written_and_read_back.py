@@ -55,7 +55,7 @@ def test_a_whole_line_too_long_to_be_read_is_damage_and_not_cut_off(tmp_path: Pa
     journal.write_bytes(journal.read_bytes() + b'"' + b"x" * 9000 + b'"\n')
     before = journal.read_bytes()
     runs = clawdia.Directory(tmp_path)
-    assert [problem.place for problem in runs.problems("run.a")] == [f"{journal} line 2"]
+    assert [problem.place for problem in runs.problems("run.a")] == [f"{journal} line 3"]
     with pytest.raises(DamagedFile):
         runs.append(record(2))
     assert journal.read_bytes() == before
@@ -68,7 +68,7 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
         lambda: car.Directory(tmp_path).save(paused(wf_state=large)),
         lambda: simple_agents.Directory(tmp_path).save(scope(scope_snapshot=large)),
         lambda: mur.Directory(tmp_path).save(before_step(0, variables=large)),
-        lambda: clawdia.Directory(tmp_path).append(record(1, payload=large)),
+        lambda: clawdia.Directory(tmp_path).append(record(1, newer=large)),
         lambda: brainwires.Directory(tmp_path).mark_step_complete("t", "u", EFFECT, result=large),
     ]
     for call in calls:
@@ -111,10 +111,10 @@ def test_a_record_that_is_known_but_not_found_is_not_the_same(tmp_path: Path, mo
 @pytest.mark.parametrize("kind", ["files", "memory"])
 def test_the_same_record_with_a_tuple_is_the_same(tmp_path: Path, kind: str) -> None:
     runs = clawdia.Directory(tmp_path) if kind == "files" else clawdia.Memory()
-    odd = record(1, payload={"type": "m", "t": (1, 2)})
+    odd = record(1, newer={"t": (1, 2)})
     assert runs.append(odd) == runs.append(odd) == "journal.1"
     with pytest.raises(Conflict):
-        runs.append(record(1, payload={"type": "m", "t": (1, 3)}))
+        runs.append(record(1, newer={"t": (1, 3)}))
 
 
 # --- "repeat the call" -----------------------------------------------------------------------------------------------

@@ -77,7 +77,13 @@ def test_a_golden_directory_of_another_system_is_written_back_as_it_was(
     copy = Path(shutil.copytree(version / "formats", folder / "formats")) / system
     with holdfast.open("memory:") as store:
         for run_id in formats.import_dir(system, copy, store).runs:
+            if system == "clawdia" and version.name == "0.1.0":  # its records lack what Clawdia's own reader needs
+                with pytest.raises(holdfast.InvalidInput, match="could not read journal record"):
+                    formats.export_run(system, store, run_id, folder / "exported")
+                continue
             formats.export_run(system, store, run_id, folder / "exported")
+    if system == "clawdia" and version.name == "0.1.0":
+        return
     written = [path for path in (folder / "exported").rglob("*") if path.is_file() and ".holdfast" not in path.parts]
     assert written
     for path in written:

@@ -248,7 +248,8 @@ class Folder:
             before = files.identity(path)
             if before is None:
                 self.make(*name[:-1])
-                files.close(files.create(path))
+                with contextlib.suppress(FileExistsError):  # the original has made it meanwhile
+                    files.close(files.create(path))
                 before = files.identity(path)
             is_new = before is None or before.size == 0  # an empty one is of a call that failed
             handle = files.open_for_append(path)
@@ -259,8 +260,8 @@ class Folder:
                 finally:
                     files.close(handle)
             except OSError:
-                if before is not None:  # nobody may take for saved what failed
-                    self.cut(before.size, *name)
+                if before is not None and data.startswith(self.end_of(before.size, *name)):
+                    self.cut(before.size, *name)  # nobody may take for saved what failed; a line of the original stays
                 raise
         if is_new:
             self.sync(*name[:-1])

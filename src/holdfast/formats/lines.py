@@ -67,36 +67,66 @@ def _is_json(piece: bytes) -> bool:
     return True
 
 
-class LineFile:
-    """One file of lines. It is read again before a line is appended only if it is not as this object left it."""
+class Seen(NamedTuple):
+    """A file as it was read, or left by an append: what tells whether it is still so, and where its lines end."""
 
-    def __init__(self, folder: Folder, name: tuple[str, ...], shape: type[Shape], torn_name: str) -> None:
+    identity: Identity | None
+    size: int
+    is_ended: bool
+
+
+class LineFile:
+    """One file of lines. It is read again before a line is appended only if it is not as this object left it.
+
+    To one that `is_shared` another program appends as well: a line, and then its end, without any lock. A line of ours
+    begins with an end of line, so that it never continues one that has not got its end yet; empty lines mean nothing.
+    """
+
+    def __init__(
+        self, folder: Folder, name: tuple[str, ...], shape: type[Shape], torn_name: str, *, is_shared: bool = False
+    ) -> None:
         self._folder = folder
         self._name = name
         self._shape = shape
         self._torn_name = torn_name
-        self._left: Identity | None = None
+        self._is_shared = is_shared
+        self.left: Seen | None = None
+        """The file as this object left it, if no other program appended to it at the same time."""
 
     def read(self) -> Lines:
         """What it holds."""
         return read_lines(self._folder.lines(*self._name), self._shape, self._folder.at(*self._name))
 
-    @property
-    def is_as_left(self) -> bool:
-        """Whether nobody has changed it since this object appended to it."""
-        return self._left is not None and self._left == self._folder.identity(*self._name)
+    def read_unchanged(self) -> tuple[Lines, Seen]:
+        """What it holds at a moment at which no other program changed it."""
+        while True:
+            before = self._folder.identity(*self._name)
+            lines = self.read()
+            if before == self._folder.identity(*self._name):
+                return lines, Seen(before, lines.size, lines.is_ended)
 
-    def append(self, value: dict[str, Any]) -> None:
-        """Add a line, durably. Whoever does holds the folder's lock. A torn end is cut off first, and kept beside."""
-        data, is_ended = write_json(value, compact=True), True
-        if not self.is_as_left:
-            lines, identity = self.read(), self._folder.identity(*self._name)
-            is_ended = lines.is_ended
-            if identity is not None and lines.size < identity.size:
-                self._cut_off(self._folder.end_of(lines.size, *self._name), lines.size)
-        self._left = None
-        self._folder.append(line_of(data, is_ended=is_ended), *self._name)
-        self._left = self._folder.identity(*self._name)
+    def is_unchanged(self, seen: Seen) -> bool:
+        """Whether it is as it was seen."""
+        return seen.identity == self._folder.identity(*self._name)
+
+    def append(self, value: dict[str, Any], seen: Seen | None = None) -> bool:
+        """Add a line, durably. Whoever does holds the folder's lock. A torn end is cut off first, and kept beside.
+
+        With `seen`: False, and nothing was written, if the file is no longer so.
+        """
+        data, at, self.left = write_json(value, compact=True), seen or self.left, None
+        if at is None or not self.is_unchanged(at):
+            if seen is not None:
+                return False
+            at = self.read_unchanged()[1]
+        if at.identity is not None and at.size < at.identity.size:
+            self._cut_off(self._folder.end_of(at.size, *self._name), at.size)
+        line = line_of(data, is_ended=at.is_ended and not self._is_shared)
+        self._folder.append(line, *self._name)
+        identity, size = self._folder.identity(*self._name), at.size + len(line)
+        if identity is not None and identity.size == size:
+            self.left = Seen(identity, size, is_ended=True)
+        return True
 
     def settle(self) -> None:
         """Make durable what stands in it: an earlier call may have failed in that, or died before."""

@@ -247,13 +247,24 @@ def resume(app: AppCore, run_id: str, *, here: bool) -> Acts[tuple[RunRow, Claim
     row = yield from known_run(app, run_id)
     if row.status in TERMINAL:
         raise RunEnded(run_id, row.status)
-    if not (yield lambda: first_entry(app.core, row)):
-        raise RunError(
-            f"run {run_id!r} was not started by a workflow, so there is nothing to resume; read it with store.load and "
-            "go on in the program that saves it"
-        )
+    yield lambda: _check_resumable(app, row)
     yield from wake_due(app, row)
     return row, (yield from _woken(app, row, here=here))
+
+
+def _check_resumable(app: AppCore, row: RunRow) -> None:
+    """Refuse a run that no workflow started. If it waits at a gate, as one imported may, that is what to do first."""
+    if first_entry(app.core, row):
+        return
+    for run, gate in app.core.port.gates(row.run, "open", 1):
+        info = gate_info(run, gate)
+        raise RunError(
+            f"run {row.run_id!r} waits for an answer to its gate {info.gate!r} ({info.prompt}); answer it first"
+        )
+    raise RunError(
+        f"run {row.run_id!r} was not started by a workflow, so there is nothing to resume; read it with store.load and "
+        "go on in the program that saves it"
+    )
 
 
 def _woken(app: AppCore, row: RunRow, *, here: bool) -> Acts[Claimed | None]:

@@ -133,9 +133,9 @@ class Directory(Verbs):
             if place != path and (found["run_id"], found["checkpoint_id"]) == mine:
                 self._folder.remove(*place)
 
-    def _remove(self, run_id: str, checkpoint_ids: set[str]) -> None:
+    def _remove(self, run_id: str, checkpoint_ids: set[str], before: int) -> None:
         for place, found in self._files_of(run_id, []):
-            if found["checkpoint_id"] in checkpoint_ids:
+            if found["checkpoint_id"] in checkpoint_ids and found["covers_journal_seq"] < before:
                 self._folder.remove(*place)
 
     def _records(self, run_id: str) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -152,10 +152,10 @@ class Directory(Verbs):
         if len(ends) == 1:
             return ends[0]
         seqs = {name: seq for end in ends for name, seq in end.seqs.items()}
-        return JournalEnd(last_seq=max(end.last_seq for end in ends), seqs=seqs)
+        return JournalEnd(last_seq=max(end.last_seq for end in ends), seqs=seqs, seen=ends[0].seen)
 
-    def _append(self, record: dict[str, Any]) -> None:
-        self._journals(record["run_id"])[0].append(record)
+    def _append(self, record: dict[str, Any], end: JournalEnd) -> bool:
+        return self._journals(record["run_id"])[0].append(record, end)
 
     def _settle(self, run_id: str) -> None:
         for journal in self._journals(run_id):

@@ -21,7 +21,7 @@ class Journal:
     def __init__(self, folder: Folder, run_id: str, home: str) -> None:
         self.home = home
         self._run_id = run_id
-        self._file = LineFile(folder, (RUNS, home, JOURNAL), Record, home)
+        self._file = LineFile(folder, (RUNS, home, JOURNAL), Record, home, is_shared=True)
         self._end: JournalEnd | None = None
 
     def run_ids(self) -> set[str]:
@@ -37,22 +37,25 @@ class Journal:
 
     def end(self) -> JournalEnd:
         """How far it is. DamagedFile if a record in the middle is broken: its number may be anybody's."""
-        if self._end is not None and self._file.is_as_left:
-            return self._end
-        lines = self._file.read()
+        known = self._end
+        if known is not None and known.seen is not None and self._file.is_unchanged(known.seen):
+            return known
+        lines, seen = self._file.read_unchanged()
         if lines.problems:
             raise DamagedFile(lines.problems[0].place, lines.problems[0].reason)
         own = [record for record in lines.values if record["run_id"] == self._run_id]
         numbers = {record["record_id"]: record["journal_seq"] for record in own}
-        return JournalEnd(last_seq=max(numbers.values(), default=0), seqs=numbers)
+        return JournalEnd(last_seq=max(numbers.values(), default=0), seqs=numbers, seen=seen)
 
     def settle(self) -> None:
         """Make durable what stands in it."""
         self._file.settle()
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Add a record, durably."""
-        seqs, self._end = self.end().seqs, None
-        self._file.append(record)
-        seqs[record["record_id"]] = record["journal_seq"]
-        self._end = JournalEnd(last_seq=record["journal_seq"], seqs=seqs)
+    def append(self, record: dict[str, Any], end: JournalEnd) -> bool:
+        """Add a record, durably. False, and nothing was written, if another program has appended since `end`."""
+        self._end = None
+        if not self._file.append(record, end.seen):
+            return False
+        end.seqs[record["record_id"]] = record["journal_seq"]
+        self._end = JournalEnd(last_seq=record["journal_seq"], seqs=end.seqs, seen=self._file.left)
+        return True

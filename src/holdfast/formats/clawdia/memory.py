@@ -41,7 +41,7 @@ class Memory(Verbs):
         write_json(checkpoint)
         self._saved.setdefault(checkpoint["run_id"], {})[checkpoint["checkpoint_id"]] = copy.deepcopy(checkpoint)
 
-    def _remove(self, run_id: str, checkpoint_ids: set[str]) -> None:
+    def _remove(self, run_id: str, checkpoint_ids: set[str], before: int) -> None:  # noqa: ARG002 - see Verbs
         for checkpoint_id in checkpoint_ids:
             del self._saved[run_id][checkpoint_id]
 
@@ -55,9 +55,10 @@ class Memory(Verbs):
             last = records[-1]["journal_seq"] if records else 0
             return JournalEnd(last_seq=last, seqs={r["record_id"]: r["journal_seq"] for r in records})
 
-    def _append(self, record: dict[str, Any]) -> None:
+    def _append(self, record: dict[str, Any], end: JournalEnd) -> bool:  # noqa: ARG002 - see Verbs
         write_json(record)
         self._journals.setdefault(record["run_id"], []).append(record)
+        return True
 
     def problems(self, run_id: str) -> list[Problem]:  # noqa: ARG002 - nothing here can be damaged
         """Nothing: memory is never torn.

@@ -1,19 +1,23 @@
 """Replay: what a journal says of its run, and whether the run may go on.
 
 A run that has ended may have records behind its end (its last turn is closed after its result); that is no damage. An
-effect whose result is not known stands in the way, unless it has a key by which doing it again is harmless.
+effect whose result is not known stands in the way, unless it has a key by which doing it again is harmless. An effect
+that a recovery declared unsafe stands in the way as it does in the original: whatever key it has, and for good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from holdfast.errors import DamagedFile
-from holdfast.formats.clawdia.effects import EffectLine, effects_of
+from holdfast.formats.clawdia.effects import EffectLine, effects_of, kind_of
 from holdfast.formats.clawdia.shape import Record, RunCheckpoint, order
 from holdfast.formats.shapes import checked, has_shape
 from holdfast.model.views import View
+
+_ENDS: Final = ("completed", "failed", "cancelled", "run_completed", "run_failed", "run_cancelled")
+"""The statuses in a run's lifecycle that end it."""
 
 
 class Replay(View, frozen=True, kw_only=True):
@@ -27,7 +31,7 @@ class Replay(View, frozen=True, kw_only=True):
     retry: tuple[str, ...]
     """Pending effects that may be done again under their key."""
     unsafe: tuple[str, ...]
-    """Pending effects of which somebody must find out what became of them."""
+    """Effects of which a person must find out what became of them: pending, or declared unsafe by a recovery."""
     latest_checkpoint: dict[str, Any] | None
 
 
@@ -40,16 +44,16 @@ def replay(records: Iterable[dict[str, Any]]) -> Replay:
     live = _in_order(records)
     terminal = [_terminal_status(record) for record in live]
     ended = [status for status in terminal if status is not None]
-    pending: list[EffectLine] = [line for line in effects_of(live).values() if line.is_pending]
-    unsafe = tuple(line.effect_id for line in pending if not line.may_be_retried)
-    saved = [_payload(record) for record in live if record["record_kind"] == "checkpoint"]
+    lines: list[EffectLine] = [line for line in effects_of(live).values() if line.is_pending or line.unsafe]
+    unsafe = tuple(line.effect_id for line in lines if not line.may_be_retried)
+    saved = [_payload(record) for record in live if kind_of(record) == "checkpoint"]
     checkpoints = [payload for payload in saved if has_shape(payload, RunCheckpoint)]
     return Replay(
         status="repair_needed" if unsafe else "complete",
         resume_allowed=not unsafe and not ended,
         latest_journal_seq=live[-1]["journal_seq"] if live else 0,
         terminal_status=ended[-1] if ended else None,
-        retry=tuple(line.effect_id for line in pending if line.may_be_retried),
+        retry=tuple(line.effect_id for line in lines if line.may_be_retried),
         unsafe=unsafe,
         latest_checkpoint=max(checkpoints, key=order) if checkpoints else None,
     )
@@ -78,6 +82,7 @@ def _payload(record: dict[str, Any]) -> dict[str, Any]:
 
 def _terminal_status(record: dict[str, Any]) -> str | None:
     payload = _payload(record)
-    if payload.get("type") != "terminal_result":
-        return None
-    return str(payload.get("terminal_status", "unknown"))
+    if payload.get("type") == "terminal_result":
+        return str(payload.get("terminal_status", "unknown"))
+    status = payload.get("status") if payload.get("type") == "run_lifecycle" else None
+    return str(status).removeprefix("run_") if status in _ENDS else None

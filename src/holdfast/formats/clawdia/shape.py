@@ -4,20 +4,26 @@
     runs/<segment of the run's id>/checkpoints/<covers, 20 digits>-<segment of the checkpoint's id>.json
 
 A checkpoint is one JSON object; what has no value, and lists without items, are left out of it. Fields that are not
-listed here are kept as they are. A cursor is written `journal.41`.
+listed here are kept as they are. A cursor is written `journal.41`. What is read must have the shapes below; what is
+written must also pass `validation`.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from holdfast.errors import InvalidCursor, InvalidInput
+from holdfast.formats.clawdia.validation import check_conformance
 from holdfast.formats.shapes import Count, Shape, checked
 from holdfast.ids import check_id
+from holdfast.limits import ID_BYTES_MAX
 
 SCHEMA_VERSION: Final = 1
 _SEQ_MAX: Final = 2**64 - 1
 _CURSOR: Final = "journal."
+_CURSOR_FORM: Final = re.compile(r"(?:journal\.)?\+?([0-9]+)")
+"""What the original's file store takes for a cursor, too; of anything else it makes 0."""
 _ENDED: Final = frozenset({"completed", "failed", "cancelled", "terminal"})
 _OMITTED: Final = ("turn_id", "attempt_id", "pending_side_effects", "pending_approvals", "content_ref_manifest")
 
@@ -61,24 +67,9 @@ class Record(Shape):
     run_id: str
 
 
-class WholeRecord(Record):
-    """What a record must have so that the original can read it: one that it cannot read hides the whole journal."""
-
-    agent_id: str
-    subject_ref: dict[str, Any]
-    source: dict[str, Any]
-    delivery_semantics: str
-    event_index: dict[str, Any]
-    timestamp_millis: Count
-    runtime_package_fingerprint: str
-    privacy: str
-    redaction_policy_id: str
-    payload: dict[str, Any]
-
-
 def to_write(checkpoint: object) -> dict[str, Any]:
     """A caller's checkpoint as it is written; InvalidInput if the original could not read it."""
-    given = checked(checkpoint, RunCheckpoint, "a checkpoint")
+    given = conforming_checkpoint(checkpoint)
     check_id("run_id", given["run_id"])
     check_id("checkpoint_id", given["checkpoint_id"])
     return {name: value for name, value in given.items() if name not in _OMITTED or value not in (None, [])}
@@ -88,13 +79,27 @@ def record_to_write(record: object, next_seq: int) -> dict[str, Any]:
     """A caller's record as it is written. One without a `journal_seq` gets the next."""
     if isinstance(record, dict) and record.get("journal_seq") is None:
         record = {"journal_schema_version": SCHEMA_VERSION, **record, "journal_seq": next_seq}
-    given = checked(record, WholeRecord, "a journal record")
+    given = conforming_record(record)
     if given["journal_schema_version"] != SCHEMA_VERSION:
         raise InvalidInput(
             f"journal_schema_version is {given['journal_schema_version']}, but {SCHEMA_VERSION} is what can be written"
         )
     check_id("run_id", given["run_id"])
     check_id("record_id", given["record_id"])
+    return given
+
+
+def conforming_checkpoint(checkpoint: object) -> dict[str, Any]:
+    """The checkpoint, if the original can read it; else InvalidInput."""
+    given = checked(checkpoint, RunCheckpoint, "a checkpoint")
+    check_conformance(given, "RunCheckpoint", f"checkpoint {given['checkpoint_id']!r}")
+    return given
+
+
+def conforming_record(record: object) -> dict[str, Any]:
+    """The journal record, if the original can read it; else InvalidInput."""
+    given = checked(record, Record, "a journal record")
+    check_conformance(given, "JournalRecord", f"journal record {given['record_id']!r}")
     return given
 
 
@@ -120,11 +125,10 @@ def cursor_of(seq: int) -> str:
 
 
 def seq_of(cursor: object) -> int:
-    """The sequence number a cursor means, given as `41` or `"journal.41"`; anything else is an error."""
+    """The sequence number a cursor means, given as `41`, `"41"` or `"journal.41"`; anything else is an error."""
     if type(cursor) is int and 0 <= cursor <= _SEQ_MAX:
         return cursor
-    if type(cursor) is str and cursor.startswith(_CURSOR):
-        digits = cursor.removeprefix(_CURSOR)
-        if digits.isascii() and digits.isdigit() and len(digits) <= 20 and int(digits) <= _SEQ_MAX:
-            return int(digits)
+    found = _CURSOR_FORM.fullmatch(cursor) if type(cursor) is str and len(cursor) <= ID_BYTES_MAX else None
+    if found is not None and int(found[1]) <= _SEQ_MAX:
+        return int(found[1])
     raise InvalidCursor(f"{cursor!r} is not a journal cursor; write 41 or 'journal.41'")

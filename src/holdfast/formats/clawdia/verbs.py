@@ -13,6 +13,7 @@ from typing import Any, Literal
 from holdfast.errors import Conflict, DamagedFile, InvalidInput
 from holdfast.formats.clawdia.effects import before_pending
 from holdfast.formats.clawdia.shape import cursor_of, is_terminal, order, record_to_write, seq_of, to_write
+from holdfast.formats.lines import Seen
 from holdfast.formats.lossless import read_json, write_json
 from holdfast.ids import check_id
 from holdfast.model.views import Problem, View
@@ -47,6 +48,8 @@ class PruneReport(View, frozen=True, kw_only=True):
     retained_count: int
     preserved_terminal_checkpoint: str | None
     preserved_before_pending: tuple[str, ...] = ()
+    preserved_latest_checkpoint: str | None = None
+    """The newest that can be read, if it was kept for that reason alone: a run never loses its last checkpoint."""
 
 
 class JournalEnd(View, frozen=True, kw_only=True):
@@ -55,6 +58,8 @@ class JournalEnd(View, frozen=True, kw_only=True):
     last_seq: int
     seqs: dict[str, int]
     """The sequence number of each record, by its id."""
+    seen: Seen | None = None
+    """The file as it was read."""
 
 
 Dicts = list[dict[str, Any]]
@@ -82,8 +87,8 @@ class Verbs:
         """Keep a checkpoint, in place of one with the same id."""
         raise NotImplementedError
 
-    def _remove(self, run_id: str, checkpoint_ids: set[str]) -> None:
-        """Remove checkpoints."""
+    def _remove(self, run_id: str, checkpoint_ids: set[str], before: int) -> None:
+        """Remove checkpoints of these ids. One that now covers `before` or more was saved meanwhile, and stays."""
         raise NotImplementedError
 
     def _records(self, run_id: str) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -94,8 +99,8 @@ class Verbs:
         """How far the run's journal is. DamagedFile if that cannot be told."""
         raise NotImplementedError
 
-    def _append(self, record: dict[str, Any]) -> None:
-        """Add a record to its run's journal, durably."""
+    def _append(self, record: dict[str, Any], end: JournalEnd) -> bool:
+        """Add a record to its run's journal, durably; False if the journal no longer ends at `end`."""
         raise NotImplementedError
 
     def _settle(self, run_id: str) -> None:
@@ -164,7 +169,7 @@ class Verbs:
         return sorted(self._checkpoints(run_id), key=order)
 
     def prune(self, run_id: str, policy: PrunePolicy) -> PruneReport:
-        """Remove checkpoints by a policy. Those that cannot be read are left alone.
+        """Remove checkpoints by a policy. Those that cannot be read are left alone, and the newest is always kept.
 
         DamagedFile if the journal has a broken record and what comes before a pending effect is to be preserved: the
         record may be the effect's.
@@ -182,12 +187,14 @@ class Verbs:
             terminal = ended[-1] if ended and policy.preserve_latest_terminal else None
             pending = self._before_pending(run_id, found) if policy.preserve_before_pending else ()
             kept = {c["checkpoint_id"] for c in found if c["covers_journal_seq"] >= before} | {terminal, *pending}
-            gone = {c["checkpoint_id"] for c in found} - kept
+            latest = None if not found or found[-1]["checkpoint_id"] in kept else found[-1]["checkpoint_id"]
+            gone = {c["checkpoint_id"] for c in found} - kept - {latest}
             if gone:
-                self._remove(run_id, gone)
+                self._remove(run_id, gone, before)
         return PruneReport(
             run_id=run_id, pruned_count=len(gone), retained_count=len(found) - len(gone),
             preserved_terminal_checkpoint=terminal, preserved_before_pending=pending,
+            preserved_latest_checkpoint=latest,
         )  # fmt: skip
 
     def _before_pending(self, run_id: str, found: Dicts) -> tuple[str, ...]:
@@ -199,7 +206,7 @@ class Verbs:
     # --- the journal -------------------------------------------------------------------------------------------------
 
     def append(self, record: dict[str, Any]) -> str:
-        """Append a record to its run's journal, durably. Gives its cursor.
+        """Append a record to its run's journal, durably. Gives its cursor. InvalidInput if Clawdia could not read it.
 
         A record without `journal_seq` gets the next number; others must be above the last. The same `record_id` again
         gives the cursor it has; with other content it is a Conflict.
@@ -211,19 +218,20 @@ class Verbs:
         check_id("run_id", named)
         record_to_write(record, 1)  # what is wrong with it is told before anything is looked at
         with self._held():
-            end = self._journal_end(str(named))
-            content = record_to_write(record, end.last_seq + 1)
-            seq, known = content["journal_seq"], end.seqs.get(content["record_id"])
-            if known is not None:
-                self._same_record({**content, **({} if record.get("journal_seq") else {"journal_seq": known})})
-                self._settle(str(named))
-                return cursor_of(known)
-            if seq <= end.last_seq:
-                raise Conflict(
-                    f"journal_seq {seq} of run {named!r} is not above the last, {end.last_seq}; nothing was written"
-                )
-            self._append(copy.deepcopy(content))
-        return cursor_of(seq)
+            while True:
+                end = self._journal_end(str(named))
+                content = record_to_write(record, end.last_seq + 1)
+                seq, known = content["journal_seq"], end.seqs.get(content["record_id"])
+                if known is not None:
+                    self._same_record({**content, **({} if record.get("journal_seq") else {"journal_seq": known})})
+                    self._settle(str(named))
+                    return cursor_of(known)
+                if seq <= end.last_seq:
+                    raise Conflict(
+                        f"journal_seq {seq} of run {named!r} is not above the last, {end.last_seq}; nothing was written"
+                    )
+                if self._append(copy.deepcopy(content), end):
+                    return cursor_of(seq)
 
     def _same_record(self, content: dict[str, Any]) -> None:
         known = [r for r in self._records(content["run_id"])[0] if r["record_id"] == content["record_id"]]

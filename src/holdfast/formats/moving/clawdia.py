@@ -2,7 +2,8 @@
 
 The entry at position 41 is the record with `journal_seq` 41, under `record`. Numbers that were never given, or whose
 records are not there, are held by one entry of the kind `pruned`, as in any journal whose beginning was let go. Effects
-whose result is not known are in doubt.
+whose result is not known are in doubt, also those that only the newest checkpoint lists as pending. If a recovery
+declared effects unsafe, Clawdia refuses to resume the run: here it waits at a gate that names them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from holdfast.formats.clawdia.directory import CHECKPOINTS, RUNS
 from holdfast.formats.clawdia.effects import EffectLine, effects_of
 from holdfast.formats.clawdia.journal import JOURNAL
 from holdfast.formats.clawdia.places import bare_segment, checkpoint_name, segment
-from holdfast.formats.clawdia.shape import Record, RunCheckpoint, is_terminal
+from holdfast.formats.clawdia.shape import conforming_checkpoint, conforming_record, is_terminal, order
 from holdfast.formats.lines import line_of
 from holdfast.formats.lossless import write_json
+from holdfast.formats.moving.gates import recovery_gate
 from holdfast.formats.moving.parts import (
     FILE,
     Careless,
@@ -33,7 +35,6 @@ from holdfast.formats.moving.parts import (
     same_id,
     small_step,
 )
-from holdfast.formats.shapes import checked
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.commit import NewEffect, NewEntry
 from holdfast.model.status import TERMINAL
@@ -69,9 +70,7 @@ class ClawdiaMover(Careless):
         home = (bare_segment(run_id) if bare else None) or segment(run_id)
         states = [checkpoint.state for checkpoint in whole.checkpoints]
         contents = [
-            checked(state, RunCheckpoint, "a checkpoint")
-            for state in states
-            if isinstance(state, dict) and "checkpoint_id" in state
+            conforming_checkpoint(state) for state in states if isinstance(state, dict) and "checkpoint_id" in state
         ]
         records = [found for e in whole.entries if isinstance(found := e.data.get("record"), dict)]
         for found in (*contents, *records):
@@ -83,7 +82,7 @@ class ClawdiaMover(Careless):
                  write_json(c))
             for c in contents
         ]  # fmt: skip
-        lines = [checked(record, Record, "a record") for record in records]
+        lines = [conforming_record(record) for record in records]
         if lines:
             data = b"".join(line_of(write_json(line, compact=True)) for line in lines)
             files.append(File((RUNS, home, JOURNAL), data))
@@ -99,18 +98,22 @@ def _read(directory: Directory, run_id: str, core: Core, problems: list[Problem]
     place = directory.place(run_id)
     records = directory.records(run_id, damaged="skip")
     checkpoints = [c for c in directory.list(run_id) if _has_id(c["checkpoint_id"], place, problems)]
-    effects = [line for line in effects_of(records).values() if _has_id(line.effect_id, place, problems)]
+    replayed = replay(records)
+    newest = max((*checkpoints, *filter(None, [replayed.latest_checkpoint])), key=order, default=None)
+    effects = [line for line in effects_of(records, newest).values() if _has_id(line.effect_id, place, problems)]
     last = max([0, *(r["journal_seq"] for r in records), *(c["covers_journal_seq"] for c in checkpoints)])
     if last > NUMBER_MAX:
         raise LimitExceeded(f"the journal of run {run_id!r} goes to {last}, at most {NUMBER_MAX} can be kept")
     entries = _entries(core, records, last)
-    newest = checkpoints[-1] if checkpoints else None
-    ended = replay(records).terminal_status  # the journal is the truth
-    status = _ended(ended.lower()) if ended is not None else _status(newest) if newest else "paused"
+    ended = replayed.terminal_status  # the journal is the truth
+    status = _ended(ended.lower()) if ended is not None else _status(checkpoints[-1]) if checkpoints else "paused"
+    unsafe = {line.effect_id: line.unsafe for line in effects if line.unsafe is not None}
+    is_blocked = bool(unsafe) and status == "paused"
     return Parts(
-        run_id, WORKFLOW, status, directory.home(run_id), entries,
+        run_id, WORKFLOW, "waiting" if is_blocked else status, directory.home(run_id), entries,
         [_step(checkpoint) for checkpoint in checkpoints],
         [_effect(core, line) for line in effects],
+        [recovery_gate(core, unsafe)] if is_blocked else [],
     )  # fmt: skip
 
 

@@ -25,6 +25,9 @@ _TYPES: Final = {
     "": "string", "text": "string", "string": "string", "str": "string", "email": "string", "url": "string",
     "textarea": "string", "multiline": "string", "long_text": "string", "markdown": "string", "select": "string",
 }  # fmt: skip
+_RECOVERY: Final = "recovery"
+_OUTCOMES: Final = ("happened", "did not happen")
+_NAMES_MAX: Final = 500
 _LONG: Final = ("textarea", "multiline", "long_text", "markdown")
 _SEVERAL: Final = ("multi_select", "multiselect", "multi-select", "multi_choice", "checkboxes")
 
@@ -35,6 +38,18 @@ def opened(core: Core, prompt: str, form: Form, show: Any, created_us: int | Non
     asked = {"kind": "asked", "call": CALL, "gate": CALL, "prompt": prompt}
     asked_entry = NewEntry("asked", value_body(core, asked, "a journal entry"), created_us)
     return asked_entry, NewGate(CALL, value_body(core, body, "a gate"))
+
+
+def recovery_gate(core: Core, unsafe: dict[str, dict[str, Any]]) -> NewGate:
+    """The gate of a run that must not go on before a person has found out what became of these effects."""
+    fields = {
+        name: {"enum": list(_OUTCOMES), "title": str(said.get("unsafe_pending_reason") or name)}
+        for name, said in unsafe.items()
+    }
+    form = _form({"type": "object", "properties": fields, "required": list(fields)})
+    prompt = f"What became of {', '.join(unsafe)[:_NAMES_MAX]}? The results could not be recorded."
+    body = Gate(_RECOVERY, prompt, form, _fitting({"unsafe_pending": list(unsafe.values())}), purpose="in_doubt").body()
+    return NewGate(_RECOVERY, value_body(core, body, "a gate"))
 
 
 def _fitting(show: Any) -> Any:
