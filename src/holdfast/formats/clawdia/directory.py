@@ -133,9 +133,10 @@ class Directory(Verbs):
             if place != path and (found["run_id"], found["checkpoint_id"]) == mine:
                 self._folder.remove(*place)
 
-    def _remove(self, run_id: str, checkpoint_ids: set[str], before: int) -> None:
+    def _remove(self, run_id: str, gone: dict[str, dict[str, Any]]) -> None:
         for place, found in self._files_of(run_id, []):
-            if found["checkpoint_id"] in checkpoint_ids and found["covers_journal_seq"] < before:
+            known = gone.get(found["checkpoint_id"])
+            if known is not None and found["created_at_millis"] <= known["created_at_millis"]:
                 self._folder.remove(*place)
 
     def _records(self, run_id: str) -> tuple[list[dict[str, Any]], list[Problem]]:

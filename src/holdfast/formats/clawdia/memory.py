@@ -41,8 +41,8 @@ class Memory(Verbs):
         write_json(checkpoint)
         self._saved.setdefault(checkpoint["run_id"], {})[checkpoint["checkpoint_id"]] = copy.deepcopy(checkpoint)
 
-    def _remove(self, run_id: str, checkpoint_ids: set[str], before: int) -> None:  # noqa: ARG002 - see Verbs
-        for checkpoint_id in checkpoint_ids:
+    def _remove(self, run_id: str, gone: dict[str, dict[str, Any]]) -> None:
+        for checkpoint_id in gone:
             del self._saved[run_id][checkpoint_id]
 
     def _records(self, run_id: str) -> tuple[list[dict[str, Any]], list[Problem]]:

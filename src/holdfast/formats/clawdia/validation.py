@@ -157,8 +157,8 @@ def _types() -> dict[str, Type]:
 def _type_of(operator: str, words: list[str]) -> Type:
     if operator == "|":
         return Choice(tuple(words))
-    pairs = [word.split(":") for word in words]
+    pairs = [(name, kind) for name, _, kind in (word.partition(":") for word in words)]
     if operator == "=":
         return tuple(Field(name, kind.rstrip("*?"), "*" in kind, kind.endswith("?")) for name, kind in pairs)
     tag, _, content = operator.removeprefix("@").partition("/")
-    return Tagged(tag, content, {value: kind for value, kind in pairs})
+    return Tagged(tag, content, dict(pairs))

@@ -87,8 +87,8 @@ class Verbs:
         """Keep a checkpoint, in place of one with the same id."""
         raise NotImplementedError
 
-    def _remove(self, run_id: str, checkpoint_ids: set[str], before: int) -> None:
-        """Remove checkpoints of these ids. One that now covers `before` or more was saved meanwhile, and stays."""
+    def _remove(self, run_id: str, gone: dict[str, dict[str, Any]]) -> None:
+        """Remove checkpoints, by id. One that the original has saved again meanwhile stays."""
         raise NotImplementedError
 
     def _records(self, run_id: str) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -188,9 +188,9 @@ class Verbs:
             pending = self._before_pending(run_id, found) if policy.preserve_before_pending else ()
             kept = {c["checkpoint_id"] for c in found if c["covers_journal_seq"] >= before} | {terminal, *pending}
             latest = None if not found or found[-1]["checkpoint_id"] in kept else found[-1]["checkpoint_id"]
-            gone = {c["checkpoint_id"] for c in found} - kept - {latest}
+            gone = {c["checkpoint_id"]: c for c in found if c["checkpoint_id"] not in {*kept, latest}}
             if gone:
-                self._remove(run_id, gone, before)
+                self._remove(run_id, gone)
         return PruneReport(
             run_id=run_id, pruned_count=len(gone), retained_count=len(found) - len(gone),
             preserved_terminal_checkpoint=terminal, preserved_before_pending=pending,
