@@ -1,7 +1,7 @@
 """Our calls between the file calls of Clawdia's own stores, in every order: what is lost, and what cannot be helped.
 
-Clawdia appends in three or four calls (it reads all, makes the file, writes the line, writes the line's end) and saves a
-checkpoint in two (it empties the file, and writes it), without a lock. `may_die` lets it die between any two of them.
+Clawdia appends in three or four calls (it reads all, makes the file, writes the line, writes the line's end) and saves
+a checkpoint in two (it empties the file, and writes it), without a lock. `may_die` lets it die between any two of them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import App, InvalidAnswer, InvalidInput, Store, formats
+from holdfast import App, InvalidAnswer, RunError, Store, formats
 from holdfast.formats import clawdia
 from tests.formats.making import covering, ending, intent, outcome, record, recovery, unsettled
 
@@ -152,7 +152,7 @@ def test_an_imported_run_waits_at_a_gate_that_names_the_unsettled_effects(tmp_pa
         (gate,) = app.gates("run.a")
         assert gate.prompt == "What became of pay, mail? The results could not be recorded."
         assert gate.show == {"unsafe_pending": [unsettled("pay"), unsettled("mail")]}
-        with pytest.raises(InvalidInput, match=r"gate 'recovery' \(What became of pay, mail\?"):
+        with pytest.raises(RunError, match=r"gate 'recovery' \(What became of pay, mail\?"):
             app.resume("run.a")
         assert app.runs()[0].status == "waiting"
         assert store.claim_ready("host", workflows=["clawdia"]) == []
@@ -160,7 +160,6 @@ def test_an_imported_run_waits_at_a_gate_that_names_the_unsettled_effects(tmp_pa
             app.answer("run.a", {"pay": "happened"}, by="ana")
         app.answer("run.a", {"pay": "happened", "mail": "did not happen"}, by="ana")
         assert app.gates("run.a") == []
-        app.resume("run.a")
         (claim,) = store.claim_ready("host", workflows=["clawdia"])
         claim.mark_done("pay")
         claim.release()
@@ -177,7 +176,7 @@ def test_an_awaiting_app_refuses_to_resume_it_as_well(tmp_path: Path) -> None:
     clawdia.Directory(tmp_path).append(recovery(1, unsettled("pay")))
     with holdfast.open("memory:") as store:
         formats.import_dir("clawdia", tmp_path, store)
-        with pytest.raises(InvalidInput, match="What became of pay"):
+        with pytest.raises(RunError, match="What became of pay"):
             asyncio.run(_resume(store))
 
 

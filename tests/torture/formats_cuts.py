@@ -149,11 +149,7 @@ class Verbs:
         return "mur save"
 
     def _journal(self, name: str, text: str) -> str:
-        new = {
-            **record(None, run_id=name),
-            "record_id": f"r{self._count}",
-            "payload": {"type": "message", "text": text},
-        }
+        new = {**record(None, run_id=name), "record_id": f"r{self._count}", "tags": [text]}
         self._five.clawdia.append(new)
         return f"clawdia append {name}"
 
