@@ -28,7 +28,7 @@ def test_a_thread_of_langgraph_has_a_row_for_each_checkpoint() -> None:
         assert {row.kind for row in seen.rows} == {"checkpoint"}
         assert len(seen.rows) == len(list(store.history("thread-1")))
         assert seen.rows[-1].result["source"] == "loop"
-        assert seen.standing.commands == (("holdfast", "log", "thread-1"),)
+        assert seen.standing.commands == (("holdfast", "show", "thread-1", "--state"),)
         assert changes_between(store, checkpoint_of(store, "thread-1~1"), checkpoint_of(store, "thread-1"))
         trouble = {finding.what for finding in health(store).findings if finding.level != "ok"}
         assert trouble == {"durability"}, "it is kept in memory; nothing else is wrong"

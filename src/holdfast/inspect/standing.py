@@ -169,6 +169,8 @@ class _Sentence:
     def commands(self) -> Commands:
         """What to type next, the likeliest first."""
         run_id, status = self._run.run_id, self._run.status
+        if self._run.workflow == THREADS:  # only its graph moves it on
+            return (("holdfast", "show", run_id, "--state"),)
         if self._cancel is not None and not self._held:
             return (_WORKER, ("holdfast", "show", run_id))
         if status == "completed":
@@ -196,8 +198,6 @@ class _Sentence:
 
     def _to_answer(self) -> Commands:
         run_id = self._run.run_id
-        if self._run.workflow == THREADS:
-            return (("holdfast", "show", run_id, "--state"),)
         persons = list(gate_labels([one.what for one in self._waiting if one.reason == "person"]).values())
         found: list[tuple[str, ...]] = [("holdfast", "answer", run_id, "--gate", gate) for gate in persons]
         if len(persons) == 1:
