@@ -7,6 +7,7 @@ import json
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langgraph.types import Command
@@ -106,10 +107,21 @@ def test_a_golden_directory_of_car_can_be_claimed_and_recovered(version: Path, f
         assert runs.list() == ["claimed", "weird.name"]
 
 
+def without_removed_parents(threads: Any) -> Any:
+    """What was read, as later versions tell it: a parent that was removed is not named any more."""
+    for rows in threads.values():
+        there = {row["config"]["checkpoint_id"] for row in rows}
+        for row in rows:
+            if row["parent"] is not None and row["parent"]["checkpoint_id"] not in there:
+                row["parent"] = None
+    return threads
+
+
 def test_golden_threads_of_langgraph_are_read_as_they_were_written_and_go_on(version: Path, folder: Path) -> None:
     shutil.copy(version / "langgraph" / "threads.db", folder)
     with HoldfastSaver(f"sqlite:{folder / 'threads.db'}") as saver:
-        assert list(differences(expected(version / "langgraph")["threads"], read_threads(saver))) == []
+        wanted = without_removed_parents(expected(version / "langgraph")["threads"])
+        assert list(differences(wanted, read_threads(saver))) == []
         assert saver.store.verify().ok
         for thread, state in (("plain", Plain), ("plain-pruned", Plain), ("delta", Delta), ("delta-pruned", Delta),
                               ("delta-copied", Delta)):  # fmt: skip
