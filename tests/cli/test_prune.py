@@ -115,7 +115,7 @@ def test_in_a_terminal_it_asks_and_shows_whole_ids_and_statuses(app: holdfast.Ap
         terminal.send("y\n")
         terminal.expect("freed")
         assert terminal.wait() == 0
-    assert f"{name}\n  completed " in terminal.text
+    assert f"{name}\n  completed" in terminal.text
     assert len(list(app.store.history(name))) == 1
 
 

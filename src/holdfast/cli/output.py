@@ -159,6 +159,10 @@ class Output:
             if columns(joined) <= room:
                 line = joined
                 continue
+            left = room - columns(line) - 1
+            if columns(word) > self.width - len(indent) and left >= _LAST_MIN:
+                part = next(chunks(word, left))
+                line, word = f"{line} {part}" if line else part, word[len(part) :]  # noqa: PLW2901
             lines += [line] if line.strip() else []
             *whole, line = chunks(word, self.width - (len(indent) if lines else 0))
             lines += whole

@@ -123,11 +123,14 @@ def _branch(session: Session, branch: Branch) -> None:
     bend = "│ " * (branch.depth - 1) + "├─" if branch.depth else ""
     name, workflow = session.out.styled(one_line(branch.run_id), bold=True), one_line(branch.workflow)
     line = f"{bend}◉ {one_line(branch.run_id)}  {branch.status}  {workflow}{origin}".rstrip()
-    lines = session.out.wrapped(line, f"{lead}│   ")
-    if lines == [line]:
-        lines = [f"{bend}◉ {name}  {session.out.status(branch.status)}  {workflow}{origin}".rstrip()]
-    for each in lines:
-        session.say(each)
+    if columns(line) <= session.out.width:
+        session.say(f"{bend}◉ {name}  {session.out.status(branch.status)}  {workflow}{origin}".rstrip())
+    else:
+        below = f"{lead}│   "
+        first, *rest = session.out.wrapped(f"{below}{branch.status}  {workflow}{origin}".rstrip(), below)
+        coloured = first.replace(branch.status, session.out.status(branch.status), 1)
+        for each in (*session.out.wrapped(f"{bend}◉ {one_line(branch.run_id)}", below), coloured, *rest):
+            session.say(each)
     if branch.left_out:
         session.say(f"{lead}│ … {branch.left_out} older checkpoints")
     for node in branch.nodes:
