@@ -199,7 +199,7 @@ def test_the_nightly_batch_skips_what_fails_and_asks_if_that_is_much(tmp_path: P
     assert (few.code, few.data["result"]) == (0, {"day": "2026-11-16", "sent": 11, "failed": 1})
     many = command("run", "flow.yaml", "-i", "count=40", "--run-id", "many", cwd=folder)
     assert (many.code, "invoices  37 done, 3 failed" in many.out) == (3, True)
-    assert command("answer", "many", "publish=no", cwd=folder).code == 0
+    assert command("answer", "many", "publish=no", cwd=folder).code == 1, "it went on, and failed"
     assert "3 invoices failed, and nobody wanted the rest" in command("show", "many", cwd=folder).out
 
 
