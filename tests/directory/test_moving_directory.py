@@ -173,5 +173,5 @@ def test_a_head_that_goes_back_is_one_line_and_what_people_see(
 
 @pytest.mark.parametrize("url", ["dir:", "dir://host/runs", "dir", "directory:runs"])
 def test_a_wrong_url_is_refused(url: str) -> None:
-    with pytest.raises(holdfast.InvalidInput, match="dir:PATH"):
+    with pytest.raises(holdfast.InvalidInput, match=r"write .*dir:(PATH|host/runs|runs)"):
         holdfast.open(url)
