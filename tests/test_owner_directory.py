@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import holdfast
+from holdfast.errors import StorageFailed
 from holdfast.store.owners import Owners
 from tests.test_owners import Process, announced, holding, processes, signs, url
 
@@ -112,3 +115,9 @@ def test_processes_that_come_and_go_at_once_never_lose_their_files(tmp_path: Pat
         assert process.end() == 0
     Owners(str(directory)).bury(())
     assert not directory.exists()
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "owners").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StorageFailed, match="sign of life"):
+        Owners(str(tmp_path / "owners")).announce("w")

@@ -108,8 +108,18 @@ def test_the_four_forms_are_accepted_as_they_stand() -> None:
         ("pg://db/runs?password=s3cret", "pg://db/runs?…"),
         ("pg://ana@db/runs", "pg://ana@db/runs"),
         ("user=ana password=s3cret", "…"),
+        ("ana:s3cret@db/runs", "ana:…@db/runs"),
+        ("pg://db/runs&password=s3cret", "pg://db/runs?…"),
+        ("pg://db/runs;password=s3cret", "pg://db/runs?…"),
         ("sqlite:x.db", "sqlite:x.db"),
     ],
 )
 def test_a_refused_url_is_shown_without_a_password(url: str, shown: str) -> None:
     assert hide_password(url) == shown
+
+
+@pytest.mark.parametrize("url", ["postgresql://ana@db/runs&password=s3cret", "postgresql://db/runs;password=s3cret"])
+def test_options_behind_the_wrong_sign_are_not_taken_for_a_name(url: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        holdfast.open(url)
+    assert "s3cret" not in str(raised.value)

@@ -249,6 +249,57 @@ def test_an_effect_marked_by_hand_is_not_performed(app: App) -> None:
     assert not sent
 
 
+@pytest.mark.parametrize("how", ["fork", "copy"])
+def test_a_fork_or_copy_does_not_repeat_what_was_marked_by_hand(app: App, how: str) -> None:
+    sent: list[str] = []
+
+    @app.workflow
+    def wf(run: holdfast.Run) -> Any:
+        run.ask("go?", bool)
+        return run.effect(sent.append, "x", key="k")
+
+    app.start(wf, run_id="r")
+    if how == "fork":
+        app.fork("r", "other", at="ask#1")
+    app.store.mark_done("r", "k", result={"by": "hand"})
+    if how == "copy":
+        app.store.copy("r", "other")
+    assert app.answer("other", True).result() == {"by": "hand"}
+    assert not sent
+
+
+def test_a_fork_asks_about_what_was_begun_by_hand(app: App) -> None:
+    sent: list[str] = []
+
+    @app.workflow
+    def wf(run: holdfast.Run) -> Any:
+        run.ask("go?", bool)
+        return run.effect(sent.append, "x", key="k")
+
+    app.start(wf, run_id="r")
+    app.fork("r", "other", at="ask#1")
+    app.store.mark_intent("r", "k")
+    app.answer("other", True)
+    assert [gate.purpose for gate in app.gates("other")] == ["in_doubt"]
+    assert not sent
+
+
+def test_a_fork_of_an_imported_task_does_not_repeat_what_is_marked(app: App) -> None:
+    _task(app)
+    sent: list[str] = []
+
+    @app.workflow(name="brainwires")
+    def agent(run: holdfast.Run, checkpoint: dict[str, Any]) -> str:
+        run.ask("go?", bool)
+        run.effect(sent.append, "use-1", key="use-1")
+        return "done"
+
+    app.resume("task-a")
+    app.fork("task-a", "fork", at="ask#1")
+    assert app.answer("fork", True).result() == "done"
+    assert not sent
+
+
 # --- what `show` advises ---------------------------------------------------------------------------------------------
 
 

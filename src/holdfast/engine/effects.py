@@ -127,11 +127,11 @@ def _known(this: EffectCall, state: str, result: Any, call: Any) -> Plan[Any]:
 
     A line without a call, marked by hand or imported, says nothing of arguments; its key alone decides.
     """
-    if call is not None and call.get("digest") != this.digest:
+    if not _is_same_call(this, call):
         changed = changed_argument(this.exe.codec, f"effect {this.key!r}", this.spec.given, {}, call)
         raise KeyReused(this.exe.run_id, this.key, changed)
     if state == "done":
-        facts = known_result(result, call) if call is not None else _marked_result(this, result)
+        facts = known_result(result, call) if "digest" in (call or {}) else _marked_result(this, result)
         entry = this.first("outcome", how="recorded", **facts)
         yield from this.exe.write(this.scope, [entry])
         return give_outcome(this, entry)
@@ -140,6 +140,11 @@ def _known(this: EffectCall, state: str, result: Any, call: Any) -> Plan[Any]:
     yield from this.exe.write(this.scope, [entry])
     this.entries = [entry]
     return (yield from _resolved(this, _DIED))
+
+
+def _is_same_call(this: EffectCall, call: Any) -> bool:
+    """Whether a ledger line may be of this call: it has the same arguments, or was marked without any."""
+    return "digest" not in (call or {}) or call["digest"] == this.digest
 
 
 def _marked_result(this: EffectCall, result: Any) -> dict[str, Any]:
@@ -165,16 +170,18 @@ def _from_family(this: EffectCall) -> Plan[Any]:
     if own is not None and own.state in ("done", "intent"):
         return (yield from _known(this, own.state, own.result, own.call))
     others = [line for line in lines if line.run_id != exe.run_id]
-    others = [line for line in others if line.call and line.call.get("digest") == this.digest]
-    others = [line for line in others if not line.call.get("reused")] or others
+    others = [line for line in others if _is_same_call(this, line.call)]
+    others = [line for line in others if not (line.call or {}).get("reused")] or others
     line = next((line for line in others if line.state in ("done", "intent")), None)
     if exe.forked == "perform" or line is None:
         return AGAIN
-    told = {"digest": this.digest, "reused": line.run_id, "token": line.call.get("token", this.token)}
+    call = line.call or {}
+    told = {"digest": this.digest, "reused": line.run_id, "token": call.get("token", this.token)}
     world = this.world
     if line.state == "done" and exe.forked == "reuse":
-        entry = this.first("outcome", how="reused", by=line.run_id, **known_result(line.result, line.call))
-        told |= {"lost": line.call["lost"]} if "lost" in line.call else {}
+        facts = known_result(line.result, call) if "digest" in call else _marked_result(this, line.result)
+        entry = this.first("outcome", how="reused", by=line.run_id, **facts)
+        told |= {"lost": facts["error"]} if "error" in facts else {}
         mark = Mark(this.key, "done", world.tool, world.target, False, line.result, told)
         yield from exe.write(this.scope, [entry], marks=(mark,))
         return give_outcome(this, entry)

@@ -225,8 +225,11 @@ class Owners:
             try:
                 handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:  # it is the first, or the last has just removed the directory
-                with contextlib.suppress(FileExistsError):
+                try:
                     os.mkdir(self._directory, 0o700)
+                except FileExistsError:
+                    if os.path.islink(self._directory) and not os.path.isdir(self._directory):
+                        raise  # a link that leads nowhere
                 continue
             try:
                 if not _lock(handle, fcntl.LOCK_EX):

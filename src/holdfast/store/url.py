@@ -29,6 +29,8 @@ _MEANT: Final = {
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]*):(.*)", re.DOTALL)
 _KEYWORDS: Final = re.compile(r"\b(host|hostaddr|dbname|user|password|port)\s*=")
 _OPTIONS: Final = re.compile(r"\?[^/=]+=")
+_OPTIONS_START: Final = re.compile(r"\?|[&;](?=\w+=)")
+"""Also what was meant to begin the options."""
 _FILE_ENDINGS: Final = (".db", ".db3", ".sqlite", ".sqlite3")
 _FORMS: Final = (
     "write memory:, sqlite:PATH, dir:PATH or postgresql://user@host/database, "
@@ -60,15 +62,17 @@ def parse_store_url(url: str) -> StoreUrl:
 
 def hide_password(url: str) -> str:
     """The URL as it may be shown: without a password and without options, which may hold one."""
-    url, mark, _ = url.partition("?")
+    url, *options = _OPTIONS_START.split(url, maxsplit=1)
     scheme = _SCHEME.fullmatch(url)
+    if scheme and "@" in url and scheme[1].lower().partition("+")[0] not in _MEANT:
+        scheme = None  # it is the user's name
     rest = scheme[2] if scheme else url
     user, at, place = rest.rpartition("@")
     if at and ":" in user:
         rest = f"{user.partition(':')[0]}:…@{place}"
     elif _KEYWORDS.search(rest):
         rest = "…"
-    return (f"{scheme[1]}:" if scheme else "") + rest + ("?…" if mark else "")
+    return (f"{scheme[1]}:" if scheme else "") + rest + ("?…" if options else "")
 
 
 def _quoted(url: str) -> str:

@@ -50,6 +50,8 @@ def read_url(url: str) -> Settings:
         place, _, query = url.partition("://")[2].partition("?")
         if place.count("@") > 1 or "@" in place.partition("/")[2]:
             raise ValueError("an unescaped sign in the password: libpq would take the rest of it for a host or a name")
+        if "=" in place.partition("/")[2]:
+            raise ValueError("an option in the name of the database, which may be a password")
         options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
         theirs = urlencode([(name, value) for name, value in options if name not in _OURS], quote_via=quote)
         conninfo = conninfo_to_dict(f"postgresql://{place}" + (f"?{theirs}" if theirs else ""))
