@@ -83,7 +83,8 @@ def test_a_run_whose_effects_a_fork_may_still_take_is_refused(app: holdfast.App,
     assert done.code == 5
     assert "run 'fork' may take the outcomes of its effects" in done.err
     app.cancel("fork")
-    assert delete(tmp_path, url, "order-17", "--yes").code == 0
+    assert delete(tmp_path, url, "order-17", "--yes").code == 5, "a rollback may take the fork on"
+    assert delete(tmp_path, url, "order-17", "--yes", "--force").code == 0
     assert app.store.verify().problems == []
     assert app.store.load("fork") is not None, "what the two shared is kept"
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.cli.loading import langgraph_adapter
-from holdfast.errors import DamagedData, HoldfastError, RunNotFound, StorageError
+from holdfast.errors import Conflict, DamagedData, HoldfastError, RunNotFound, StorageError
+from holdfast.inspect.deletion import Removal
 from holdfast.model.rows import RunRow
 from holdfast.model.status import TERMINAL
 from holdfast.store.seal import check_run
@@ -20,6 +21,7 @@ from holdfast.verbs.values import moment
 
 if TYPE_CHECKING:
     from holdfast.model.views import Keep, Pruned, RunInfo
+    from holdfast.verbs.core import Core
     from holdfast.verbs.store import Store
 
 
@@ -105,33 +107,43 @@ def _line(info: RunInfo, done: Pruned) -> Line:
     )  # fmt: skip
 
 
-def remover(store: Store, *, dry_run: bool) -> Work:
-    """Remove an ended run whole, unless it has changed since it was chosen."""
+def remover(store: Store, chosen: list[RunInfo], *, dry_run: bool) -> tuple[list[RunInfo], Work]:
+    """The runs in the order in which to remove them, and how: whole, unless one has changed or is needed."""
     core = store._place.core
+    rows: dict[str, RunRow] = {}
+    for info in chosen:
+        with contextlib.suppress(DamagedData, Conflict, RunNotFound):  # `work` notes it
+            rows[info.run_id] = _unchanged(core, info)
+    removal = Removal(store, rows.values())
+    order = {row.run_id: place for place, row in enumerate(removal.in_order())}
+    kept = removal.keep_needed() if dry_run else {}
     estimate = keeping.RemovalEstimate(core)
 
     def work(info: RunInfo) -> Line:
-        found = core.port.run(info.run_id)
-        if found is None:
-            raise RunNotFound(info.run_id)
-        row = check_run(found)
-        if row.status not in TERMINAL or moment(row.updated_us) != info.updated_at:
-            return _nothing(info, "it has changed meanwhile")
+        row = rows.get(info.run_id) or _unchanged(core, info)
+        if row.run in kept:
+            return _nothing(info, "; ".join(kept[row.run]))
         checkpoints = core.port.checkpoints(row.run, 0, -1)
         freed = (estimate if dry_run else keeping.RemovalEstimate(core)).add(row, checkpoints)
         if not dry_run:
-            gone = core.port.delete_run(row.run_id, row.commit_id)
-            if not isinstance(gone, RunRow):
-                return _nothing(info, "it has changed meanwhile, or somebody holds it")
-            core.memory.forget(row.run_id)
-            with contextlib.suppress(DamagedData):  # of a fork of it: what that needs is not known
-                keeping.sweep(core, gone.family)
+            removal.remove(row)
         return Line(
             run_id=info.run_id, status=info.status, checkpoints_removed=len(checkpoints), checkpoints_kept=0,
             entries_removed=row.position, bytes_freed=freed.bytes, deleted=True,
         )  # fmt: skip
 
-    return work
+    return sorted(chosen, key=lambda info: order.get(info.run_id, -1)), work
+
+
+def _unchanged(core: Core, info: RunInfo) -> RunRow:
+    """The run's row, if it still is as it was when the run was chosen."""
+    found = core.port.run(info.run_id)
+    if found is None:
+        raise RunNotFound(info.run_id)
+    row = check_run(found)
+    if row.status not in TERMINAL or moment(row.updated_us) != info.updated_at:
+        raise Conflict("it has changed meanwhile")
+    return row
 
 
 def _nothing(info: RunInfo, problem: str) -> Line:

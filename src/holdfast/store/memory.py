@@ -169,7 +169,9 @@ class MemoryStore(StorePort):
                     run.row = next_epoch(run.row)
             return Swept(len(gone), sum(map(len, gone)))
 
-    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
+    def delete_run(
+        self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
+    ) -> RunRow | Refused | None:
         with self._open():
             run = self._ids.get(run_id)
             if run is None:
@@ -177,6 +179,8 @@ class MemoryStore(StorePort):
             if is_live(run.row, self._clock.lease_time):
                 return Refused(why.CLAIMED, run.row)
             if seen is not None and run.row.commit_id != seen:
+                return Refused(why.CHANGED, run.row)
+            if family is not None and {each.row.run for each in self._family(run.row.family)} - family:
                 return Refused(why.CHANGED, run.row)
             del self._ids[run_id], self._runs[run.row.run]
             if not any(True for _ in self._family(run.row.family)):

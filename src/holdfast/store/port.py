@@ -208,11 +208,13 @@ class StorePort(ABC):
         """
 
     @abstractmethod
-    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
+    def delete_run(
+        self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
+    ) -> RunRow | Refused | None:
         """Remove the run and all that is its own, and the family's chunks if it was the last of its family.
 
-        Refused while somebody holds the run, and if `seen` is not the id of its last commit: then it was changed since
-        the caller looked at it. None if it is not there.
+        Refused while somebody holds the run, if `seen` is not the id of its last commit (it was changed since the
+        caller looked at it), and if a run that is not in `family` (their numbers) has joined. None: it is not there.
         """
 
     # --- reading -----------------------------------------------------------------------------------------------------

@@ -11,11 +11,9 @@ from holdfast.cli.acting import run_argument
 from holdfast.cli.naming import run_named
 from holdfast.cli.output import one_line, size
 from holdfast.cli.session import Session
-from holdfast.errors import Conflict, RunNotFound
-from holdfast.inspect.deletion import plan_deletion
-from holdfast.model.commit import CHANGED, Commit, Refused
-from holdfast.verbs import keeping
-from holdfast.verbs.refusals import refusal
+from holdfast.errors import Conflict
+from holdfast.inspect.deletion import Removal, plan_deletion
+from holdfast.verbs.reading import known_run
 
 if TYPE_CHECKING:
     from holdfast.inspect.deletion import DeletionPlan
@@ -53,24 +51,20 @@ def command(session: Session, run: str, force: bool, dry_run: bool, yes: bool) -
     if not session.out.confirm(f"Delete run {run_id} for good?", yes=yes):
         session.say("nothing was done")
         return exits.OK
-    _delete(session, plan)
+    _delete(session, plan, force=force)
     if not session.json:
         session.say(f"deleted {one_line(run_id)}: {_counted(plan)}")
     _give(session, plan, dry_run=False)
     return exits.OK
 
 
-def _delete(session: Session, plan: DeletionPlan) -> None:
+def _delete(session: Session, plan: DeletionPlan, *, force: bool) -> None:
     """Delete the run as it was when the plan was made."""
-    place, run_id = session.store()._place, plan.run.run_id
-    gone = place.core.port.delete_run(run_id, plan.commit_id)
-    if gone is None:
-        raise RunNotFound(run_id)
-    if isinstance(gone, Refused):
-        if gone.why == CHANGED:
-            raise Conflict(f"run {run_id!r} has changed since the plan was shown; look at it again")
-        raise refusal(place, Commit(run_id, b""), gone)
-    keeping.forget_deleted(place.core, gone)
+    store, run_id = session.store(), plan.run.run_id
+    row = known_run(store._place.core, run_id)
+    if row.commit_id != plan.commit_id:
+        raise Conflict(f"run {run_id!r} has changed since the plan was shown; look at it again")
+    Removal(store, [row]).remove(row, force=force)
 
 
 def _show(session: Session, plan: DeletionPlan) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli.selecting import selected
 from holdfast.cli.session import Session
 from holdfast.inspect.threads import THREADS
 from holdfast.model.status import TERMINAL
-from holdfast.model.views import Keep
+from holdfast.model.views import Keep, RunInfo
 
 _SHOWN_MAX: Final = 20
 _REASONS: Final = {
@@ -65,8 +65,9 @@ def command(
     Shows what would go and how many bytes that frees, and asks. The newest checkpoint of a run always stays, and so
     does what its live effects, its resuming and the delta channels of kept LangGraph checkpoints need; the output says
     how many more were kept than --keep-last asks for, and why. With --checkpoint one checkpoint goes, if nothing needs
-    it. With --delete whole runs go, if they have ended and nothing was written to them for so long; threads of
-    LangGraph only if they are named or --workflow langgraph is given. May be broken off at any moment and begun again.
+    it. With --delete whole runs go, if they have ended, nothing was written to them for so long, and no run that stays
+    needs them, as for holdfast delete; threads of LangGraph only if they are named or --workflow langgraph is given.
+    May be broken off at any moment and begun again.
 
     \b
     Examples:
@@ -93,13 +94,15 @@ def command(
     if delete and every and workflow is None:  # a conversation that has come to a rest is not over
         chosen = [info for info in chosen if info.workflow != THREADS]
 
-    def work_of(*, dry_run: bool) -> Work:
+    def work_of(runs: list[RunInfo], *, dry_run: bool) -> tuple[list[RunInfo], Work]:
+        if delete:
+            return remover(store, runs, dry_run=dry_run)
         if checkpoint is not None:
-            return checkpoint_remover(store, checkpoint, lane, dry_run=dry_run)
-        return remover(store, dry_run=dry_run) if delete else pruner(store, keep, fold=fold, dry_run=dry_run)
+            return runs, checkpoint_remover(store, checkpoint, lane, dry_run=dry_run)
+        return runs, pruner(store, keep, fold=fold, dry_run=dry_run)
 
     with session.out.progress("looking", len(chosen)) as progress:
-        work = work_of(dry_run=True)
+        chosen, work = work_of(chosen, dry_run=True)
         plan = [line for line in each(chosen, work, progress.advance) if not line.is_nothing]
     todo = {line.run_id for line in plan if line.removes}
     if dry_run or not todo:
@@ -112,8 +115,7 @@ def command(
         return exits.OK
     session.how_to_go_on = "What was removed is removed whole; the same command goes on with the rest."
     with session.out.progress("pruning", len(todo)) as progress:
-        work = work_of(dry_run=False)
-        done = each([info for info in chosen if info.run_id in todo], work, progress.advance)
+        done = each(*work_of([info for info in chosen if info.run_id in todo], dry_run=False), progress.advance)
     done += [line for line in plan if line.run_id not in todo]
     return _told(session, done, keep, dry_run=False)
 

@@ -48,8 +48,10 @@ class DirectoryReads(DirectoryBase):
 
     def runs(self, query: RunQuery) -> list[RunRow]:
         with self._inside():
-            rows = [file.shown_row() for file in reversed(self._tree.runs())]
-            return [row for row in rows if row is not None and _matches(row, query)][: query.limit]
+            family = self._tree.family(query.family) if query.family is not None else None
+            files = self._tree.runs() if query.family is None else family.runs.values() if family is not None else ()
+            rows = [row for row in (file.shown_row() for file in files) if row is not None and _matches(row, query)]
+            return sorted(rows, key=lambda row: -row.run)[: query.limit]
 
     def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
         with self._inside():

@@ -256,7 +256,9 @@ class DirectoryStore(DirectoryReads):
                     remove_chunks(self._disk, found.chunks, sizes)
             return Swept(len(sizes), sum(sizes.values()))
 
-    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
+    def delete_run(
+        self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
+    ) -> RunRow | Refused | None:
         with self._inside("nothing was deleted"):
             file = self._tree.find(run_id)
             if file is None:
@@ -266,20 +268,23 @@ class DirectoryStore(DirectoryReads):
                 return Refused(why.CLAIMED, row)
             if seen is not None and row.commit_id != seen:
                 return Refused(why.CHANGED, row)
-            family = self._tree.family(row.family)
-            assert family is not None
-            with self._changing(family):
-                if len(family.runs) == 1:
-                    self._disk.touch(os.path.join(family.path, PASSING))
-                    self._files.sync_directory(family.path)
+            home = self._tree.family(row.family)
+            assert home is not None
+            rows = [each.shown_row() for each in home.runs.values()]
+            if family is not None and {each.run for each in rows if each is not None} - family:
+                return Refused(why.CHANGED, row)
+            with self._changing(home):
+                if len(home.runs) == 1:
+                    self._disk.touch(os.path.join(home.path, PASSING))
+                    self._files.sync_directory(home.path)
                 self._files.unlink(file.path)
                 try:
-                    self._files.sync_directory(family.path)
+                    self._files.sync_directory(home.path)
                 except OSError as error:
                     raise Unclear(
                         f"{file.path}: the disk failed while deleting ({error}); whether it is gone is not known"
                     ) from error
-                self._tree.remove(family, file)
+                self._tree.remove(home, file)
                 with contextlib.suppress(OSError):  # whoever opens the store next removes what is left
-                    self._tree.remove_leftovers(family)
+                    self._tree.remove_leftovers(home)
             return row

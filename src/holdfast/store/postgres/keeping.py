@@ -152,7 +152,7 @@ def _whole_family(transaction: Transaction, family: int) -> list[RunRow]:
 
 
 def delete_run(
-    writer: Writer, sql: Statements, run_id: str, seen: bytes | None, before: Before
+    writer: Writer, sql: Statements, run_id: str, seen: bytes | None, known: frozenset[int] | None, before: Before
 ) -> RunRow | Refused | None:
     """Remove the run and all that is its own, and the family's chunks if it was the last of its family."""
     found = first(writer.link, sql["run_by_id"], (run_id,))
@@ -171,7 +171,8 @@ def delete_run(
             raise Again  # it was deleted since, and may be there again in another family
         if is_live(row, transaction.lease):
             return transaction.commit(lambda: Refused(why.CLAIMED, row))
-        if seen is not None and row.commit_id != seen:
+        is_joined = known is not None and any(each.run not in known for each in rows.values())
+        if is_joined or (seen is not None and row.commit_id != seen):
             return transaction.commit(lambda: Refused(why.CHANGED, row))
         keys, number = (key_of(row.run, 0), last_key(row.run)), (row.run,)
         tags = [(key.encode(), tag(key, value)[1], row.run) for key, value in read_metadata(row.metadata).items()]

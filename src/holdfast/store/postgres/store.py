@@ -119,8 +119,10 @@ class PostgresStore(PostgresReads):
             chunks, size = chunks + swept.chunks, size + swept.bytes
         return Swept(chunks, size)
 
-    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
-        return self._change(lambda writer, before: keeping.delete_run(writer, self._sql, run_id, seen, before))
+    def delete_run(
+        self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
+    ) -> RunRow | Refused | None:
+        return self._change(lambda writer, before: keeping.delete_run(writer, self._sql, run_id, seen, family, before))
 
     def _change(self, work: Callable[[Writer, Before], Result]) -> Result:
         if self._closed:

@@ -215,7 +215,9 @@ class SqliteStore(SqliteReads):
             late += roots_after(connection, row.run, known if known.rewrites == row.rewrites else Seen())
         return late
 
-    def delete_run(self, run_id: str, seen: bytes | None = None) -> RunRow | Refused | None:
+    def delete_run(
+        self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
+    ) -> RunRow | Refused | None:
         with self._changing() as writer:
             execute, sql = writer.connection.execute, statements()
             found = first(execute, sql["run_by_id"], (run_id,))
@@ -225,6 +227,8 @@ class SqliteStore(SqliteReads):
             if is_live(row, self._clock.lease_time):
                 return Refused(why.CLAIMED, row)
             if seen is not None and row.commit_id != seen:
+                return Refused(why.CHANGED, row)
+            if family is not None and {each.run for each in family_rows(writer.connection, row.family)} - family:
                 return Refused(why.CHANGED, row)
             for table in ("checkpoints", "entries", "effects", "attachments", "items", "messages"):
                 execute(sql[f"delete_{table}"], (key_of(row.run, 0), last_key(row.run)))

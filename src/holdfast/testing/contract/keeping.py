@@ -249,6 +249,19 @@ class KeepingContract(ContractBase):
         assert self.store.port.delete_run("run", refused.run.commit_id) is None
         assert self.store.load("run") is None
 
+    def test_a_run_that_was_forked_since_the_caller_looked_is_not_deleted(self) -> None:
+        self.store.save("run", {"a": 1})
+        row = self.store.port.run("run")
+        assert row is not None
+        self.store.fork("run", "fork")
+        refused = self.store.port.delete_run("run", row.commit_id, frozenset({row.run}))
+        assert isinstance(refused, Refused)
+        assert refused.why == why.CHANGED
+        fork = self.store.port.run("fork")
+        assert fork is not None
+        assert isinstance(self.store.port.delete_run("run", row.commit_id, frozenset({row.run, fork.run})), RunRow)
+        assert self.state("fork") == {"a": 1}
+
     def test_a_run_made_anew_has_nothing_of_the_old_one(self) -> None:
         for changed in (1, 2):
             self.store.save("run", self.conversation(40, changed=changed), checkpoint_id="c")
