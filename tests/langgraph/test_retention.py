@@ -90,9 +90,9 @@ def test_an_idle_thread_that_wakes_up_meanwhile_stays() -> None:
     port = saver.store.port
     delete = port.delete_run
 
-    def late(run_id: str, seen: bytes | None = None) -> Any:
+    def late(run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None) -> Any:
         saver.put(config("t"), checkpoint(), described(77), {})
-        return delete(run_id, seen)
+        return delete(run_id, seen, family)
 
     port.delete_run = late  # type: ignore[method-assign]
     assert saver.retain(idle=3600.0).threads_removed == 0
