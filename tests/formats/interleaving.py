@@ -227,6 +227,10 @@ class _Files(SystemFiles):
         self._schedule.before("write", self._paths[handle])
         super().write(handle, data)
 
+    def overwrite(self, path: str, start: int, data: bytes) -> None:
+        self._schedule.before("overwrite", path)
+        super().overwrite(path, start, data)
+
     def truncate(self, handle: int, size: int) -> None:
         self._schedule.before("truncate", self._paths[handle])
         super().truncate(handle, size)

@@ -20,7 +20,9 @@ from tests.torture.dir_faulty import KINDS, FaultyFiles
 from tests.torture.formats_cuts import Five, Picture
 from tests.torture.scratch import scratch
 
-CHANGING = ("mkdir", "create", "open_for_append", "write", "truncate", "sync", "sync_directory", "rename", "unlink")
+CHANGING = (
+    "mkdir", "create", "open_for_append", "write", "overwrite", "truncate", "sync", "sync_directory", "rename", "unlink",
+)  # fmt: skip
 
 
 class Killing(SystemFiles):

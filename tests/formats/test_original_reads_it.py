@@ -98,6 +98,22 @@ def test_it_is_refused_and_nothing_is_written(tmp_path: Path, system: str, numbe
     assert not (tmp_path / "d").exists()
 
 
+def test_a_null_in_a_field_of_a_question_is_left_out(tmp_path: Path) -> None:
+    """Whether CAR reads a null there differs; what is left out has its default in every release."""
+    given = [{"name": "a", "label": None, "field_type": None, "options": None, "required": None, "newer": None}]
+    written = [{"name": "a", "newer": None}]
+    question = {**APPROVAL, "fields": given}
+    inner = with_step({"type": "for_each", "items_from": "x", "body": question})["workflow"]
+    workflow = with_step({"type": "sub_workflow", "workflow": inner})["workflow"]
+    runs = car.Directory(tmp_path)
+    runs.save(paused(fields=given, workflow=workflow))
+    found = runs.load("run-1")
+    assert found is not None
+    assert found["fields"] == written
+    assert found["workflow"]["stages"][0]["step"]["workflow"]["stages"][0]["step"]["body"]["fields"] == written
+    assert given[0]["label"] is None, "what the caller gave is not changed"
+
+
 def test_the_largest_and_oddest_that_they_read_is_written(tmp_path: Path) -> None:
     steps = [
         APPROVAL,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from holdfast import DamagedFile, InvalidId, InvalidInput, NameTaken, Unstorable, WorkflowConflict
+import holdfast
+from holdfast import DamagedFile, InvalidId, InvalidInput, NameTaken, Unstorable, WorkflowConflict, formats
 from holdfast.formats import simple_agents
 from tests.formats.making import SAMPLES, raw, scope
 
@@ -61,6 +63,29 @@ def test_what_the_original_could_not_read_is_refused(runs: simple_agents.Directo
     assert runs.load("run-1") is None
     runs.save(scope(scope_snapshot=2**80))
     assert runs.load("run-1") == scope(scope_snapshot=2**80), "the scope may be anything"
+
+
+@pytest.mark.parametrize("field", ["workflow_name", "next_node_id"])
+def test_an_empty_name_that_the_original_wrote_is_saved_and_exported_again(
+    runs: simple_agents.Directory, tmp_path: Path, field: str
+) -> None:
+    there = scope(**{field: ""})
+    with pytest.raises(InvalidInput, match=f"`{field}` of the checkpoint of run 'run-1' is empty"):
+        runs.save(there)
+    runs.save(scope("other"))
+    path = tmp_path / "runs" / "run-1.json"
+    path.write_text(json.dumps(there))
+    found = runs.load("run-1")
+    assert found is not None
+    runs.save({**found, "step": 4})
+    assert raw(path) == {**there, "step": 4}
+    with holdfast.open("memory:") as store:
+        formats.import_dir("simple_agents", tmp_path / "runs", store)
+        formats.export_run("simple_agents", store, "run-1", tmp_path / "exported")
+    assert raw(tmp_path / "exported" / "run-1.json") == {**there, "step": 4}
+    path.write_bytes(b"{")
+    with pytest.raises(InvalidInput):
+        runs.save(there)
 
 
 def test_a_file_of_another_run_is_not_loaded_nor_overwritten(runs: simple_agents.Directory, tmp_path: Path) -> None:

@@ -260,8 +260,9 @@ class Folder:
                 finally:
                     files.close(handle)
             except OSError:
-                if before is not None and data.startswith(self.end_of(before.size, *name)):
-                    self.cut(before.size, *name)  # nobody may take for saved what failed; a line of the original stays
+                if before is not None and data.startswith(written := self.end_of(before.size, *name)):
+                    # nobody may take for saved what failed; a line of the original stays
+                    self.cut(before.size, *name, expected=before.size + len(written))
                 raise
         if is_new:
             self.sync(*name[:-1])
@@ -275,11 +276,19 @@ class Folder:
             finally:
                 self._files.close(handle)
 
-    def cut(self, size: int, *name: str) -> None:
-        """Cut a file off."""
+    def overwrite(self, start: int, data: bytes, *name: str) -> None:
+        """Put bytes in the place of others in a file, and sync it."""
+        with translating(f"writing {self.at(*name)}"):
+            self._files.overwrite(self.at(*name), start, data)
+        self.sync_file(*name)
+
+    def cut(self, size: int, *name: str, expected: int | None = None) -> None:
+        """Cut a file off; not if it has another size than `expected`, because the original has appended to it."""
         with translating(f"cutting off {self.at(*name)}"):
             handle = self._files.open_for_append(self.at(*name))
             try:
+                if expected is not None and self._files.handle_identity(handle).size != expected:
+                    return
                 self._files.truncate(handle, size)
                 self._files.sync(handle)
             finally:

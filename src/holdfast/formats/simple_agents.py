@@ -16,14 +16,15 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Final
 
-from holdfast.errors import DamagedFile, NameTaken, WorkflowConflict
+from holdfast.errors import DamagedFile, InvalidInput, NameTaken, WorkflowConflict
 from holdfast.formats.folder import Folder
 from holdfast.formats.lossless import write_json
 from holdfast.formats.names import check_name
-from holdfast.formats.shapes import Count, Id, Shape, checked, read_checked
+from holdfast.formats.shapes import Count, Shape, checked, read_checked
 from holdfast.ids import check_id
 from holdfast.store.directory.files import Files
 
@@ -42,13 +43,6 @@ class WorkflowCheckpoint(Shape):
     scope_snapshot: Any
 
 
-class WritableCheckpoint(WorkflowCheckpoint):
-    """The checkpoint as it may be written: what is to be resumed must have a name."""
-
-    workflow_name: Id
-    next_node_id: Id
-
-
 class Directory:
     """A directory of SimpleAgents' checkpoints, with its verbs. Several processes may use it at once.
 
@@ -63,13 +57,16 @@ class Directory:
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Put the run's checkpoint in place of the one before, whole and durably.
 
-        WorkflowConflict if the run has a checkpoint of another workflow.
+        WorkflowConflict if the run has a checkpoint of another workflow. InvalidInput if `workflow_name` or
+        `next_node_id` is empty, because nothing could be resumed from it; one that the original wrote so may be saved
+        again.
 
         Example:
             runs.save(checkpoint)
         """
-        given = checked(checkpoint, WritableCheckpoint, "a checkpoint")
+        given = checked(checkpoint, WorkflowCheckpoint, "a checkpoint")
         name = check_name("run_id", given["run_id"], ENDING)
+        self._check_names(given, name)
         data = write_json(given)
         with self._folder.held():
             try:
@@ -114,6 +111,19 @@ class Directory:
     def close(self) -> None:
         """Give back the lock's file. Closing twice is no mistake."""
         self._folder.close()
+
+    def _check_names(self, given: dict[str, Any], name: str) -> None:
+        empty = [field for field in ("workflow_name", "next_node_id") if not given[field]]
+        before = None
+        if empty:
+            with contextlib.suppress(DamagedFile):
+                before = self._read(given["run_id"], name)
+        for field in empty:
+            if before is None or before[field]:
+                raise InvalidInput(
+                    f"`{field}` of the checkpoint of run {given['run_id']!r} is empty, so nothing could be resumed "
+                    "from it; name it. Nothing was written"
+                )
 
     def _read(self, run_id: str, name: str) -> dict[str, Any] | None:
         data = self._folder.read(name)

@@ -156,6 +156,33 @@ def _problem_of_step(step: dict[str, Any], depth: int) -> str:
     return ""
 
 
+def without_null_fields(workflow: dict[str, Any], depth: int = 0) -> dict[str, Any]:
+    """A definition in which no field of a question has a null: what is left out has its default in every release."""
+    stages = [{**stage, "step": _without_nulls(stage["step"], depth)} for stage in workflow["stages"]]
+    return {**workflow, "stages": stages}
+
+
+def _without_nulls(step: dict[str, Any], depth: int) -> dict[str, Any]:
+    kind = step.get("type")
+    if depth > NESTING_MAX:
+        return step
+    if kind == "approval" and "fields" in step:
+        return {**step, "fields": leave_out_nulls(step["fields"])}
+    if kind in ("loop_until", "for_each"):
+        return {**step, "body": _without_nulls(step["body"], depth + 1)}
+    if kind == "sub_workflow" and "workflow" in step:
+        return {**step, "workflow": without_null_fields(step["workflow"], depth + 1)}
+    return step
+
+
+def leave_out_nulls(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Fields of a question without those of their parts that are null and have a default."""
+    optional = ApprovalField.__struct_fields__
+    return [
+        {name: value for name, value in field.items() if value is not None or name not in optional} for field in fields
+    ]
+
+
 def is_same_definition(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two definitions differ in nothing but fields that have their defaults."""
     return one == other or _without_defaults(one, 0) == _without_defaults(other, 0)

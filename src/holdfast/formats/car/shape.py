@@ -11,7 +11,15 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from holdfast.errors import InvalidInput, NameTaken
-from holdfast.formats.car.definition import ApprovalField, Workflow, WritableField, WritableWorkflow, find_step_problem
+from holdfast.formats.car.definition import (
+    ApprovalField,
+    Workflow,
+    WritableField,
+    WritableWorkflow,
+    find_step_problem,
+    leave_out_nulls,
+    without_null_fields,
+)
 from holdfast.formats.instants import check_instant
 from holdfast.formats.shapes import U32, Count, Id, Shape, checked, read_checked
 
@@ -75,13 +83,14 @@ def to_write(paused: object) -> dict[str, Any]:
 
 
 def checked_to_write(paused: object, what: str) -> dict[str, Any]:
-    """A checkpoint, if the original could read it; else InvalidInput."""
+    """A checkpoint as the original can read it; InvalidInput if it could not."""
     given = checked(paused, WritablePausedWorkflow, what)
     check_instant("created_at", given["created_at"])
     problem = find_step_problem(given["workflow"])
     if problem:
         raise InvalidInput(f"{what} does not have the form the original reads: {problem}; nothing was written")
-    return given
+    fields = {"fields": leave_out_nulls(given["fields"])} if "fields" in given else {}
+    return {**given, "workflow": without_null_fields(given["workflow"]), **fields}
 
 
 def read(data: bytes, run_id: str, place: str) -> dict[str, Any]:

@@ -99,6 +99,19 @@ class Directory(Verbs):
         self._files_of(run_id, problems)
         return problems + self._records(run_id)[1]
 
+    def mend(self, run_id: str) -> bool:
+        """Remove the torn end that a writer which died has left in the run's journal. Whether there was one.
+
+        Clawdia can neither read nor append to a journal with such an end. `append` does this as well. The bytes are
+        kept in `.holdfast/torn`.
+
+        Example:
+            runs.mend("run.a")
+        """
+        check_id("run_id", run_id)
+        with self._held():
+            return sum(journal.mend() for journal in self._journals(run_id)) > 0
+
     # --- how the data is kept ----------------------------------------------------------------------------------------
 
     def _held(self) -> AbstractContextManager[None]:

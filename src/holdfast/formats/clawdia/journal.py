@@ -13,6 +13,8 @@ from holdfast.model.views import Problem
 
 RUNS: Final = "runs"
 JOURNAL: Final = "journal.ndjson"
+_START: Final = b'{"journal_schema_version":'
+"""How every record of Clawdia begins."""
 
 
 class Journal:
@@ -21,7 +23,7 @@ class Journal:
     def __init__(self, folder: Folder, run_id: str, home: str) -> None:
         self.home = home
         self._run_id = run_id
-        self._file = LineFile(folder, (RUNS, home, JOURNAL), Record, home, is_shared=True)
+        self._file = LineFile(folder, (RUNS, home, JOURNAL), Record, home, foreign_start=_START)
         self._end: JournalEnd | None = None
 
     def run_ids(self) -> set[str]:
@@ -51,8 +53,17 @@ class Journal:
         """Make durable what stands in it."""
         self._file.settle()
 
+    @property
+    def appended_end(self) -> JournalEnd | None:
+        """How far it is after an append, if no other program has appended at the same time."""
+        return self._end if self._end is not None and self._end.seen is not None else None
+
+    def mend(self) -> bool:
+        """Remove a torn end, and keep it beside; whether there was one."""
+        return self._file.mend()
+
     def append(self, record: dict[str, Any], end: JournalEnd) -> bool:
-        """Add a record, durably. False, and nothing was written, if another program has appended since `end`."""
+        """Add a record, durably. False, and nothing was added, if the journal has changed since `end`."""
         self._end = None
         if not self._file.append(record, end.seen):
             return False

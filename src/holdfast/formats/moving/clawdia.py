@@ -15,15 +15,16 @@ from holdfast.errors import Conflict, InvalidInput, LimitExceeded
 from holdfast.formats.clawdia import Directory, replay
 from holdfast.formats.clawdia.directory import CHECKPOINTS, RUNS
 from holdfast.formats.clawdia.effects import EffectLine, effects_of
-from holdfast.formats.clawdia.journal import JOURNAL
+from holdfast.formats.clawdia.journal import JOURNAL, Journal
 from holdfast.formats.clawdia.places import bare_segment, checkpoint_name, segment
 from holdfast.formats.clawdia.shape import conforming_checkpoint, conforming_record, is_terminal, order
+from holdfast.formats.clawdia.verbs import JournalEnd
+from holdfast.formats.folder import Folder
 from holdfast.formats.lines import line_of
-from holdfast.formats.lossless import write_json
+from holdfast.formats.lossless import read_json, write_json
 from holdfast.formats.moving.gates import recovery_gate
 from holdfast.formats.moving.parts import (
     FILE,
-    Careless,
     File,
     Parts,
     Source,
@@ -54,7 +55,7 @@ _KINDS: Final = frozenset(
 """Records of other kinds become entries of the kind `record`."""
 
 
-class ClawdiaMover(Careless):
+class ClawdiaMover:
     """How Clawdia's files become runs, and runs its files."""
 
     def sources(self, path: str) -> list[Source]:
@@ -87,6 +88,38 @@ class ClawdiaMover(Careless):
             data = b"".join(line_of(write_json(line, compact=True)) for line in lines)
             files.append(File((RUNS, home, JOURNAL), data))
         return files
+
+    def facing(self, folder: Folder, whole: Whole, files: list[File], *, replace: bool) -> list[File]:
+        """A journal is only appended to: what Clawdia has appended there since stays."""
+        journal = files[-1]
+        if not replace or journal.name[-1] != JOURNAL or folder.identity(*journal.name) is None:
+            return files
+        records = [read_json(line, "") for line in journal.data.split(b"\n") if line]
+        _append_missing(Journal(folder, whole.run.run_id, journal.name[1]), records, folder.at(*journal.name))
+        return [*files[:-1], journal._replace(is_written=True)]
+
+
+def _append_missing(journal: Journal, records: list[dict[str, Any]], place: str) -> None:
+    """Append the records that a journal lacks. Conflict if it says something else under one of their numbers."""
+    while True:
+        end: JournalEnd | None = journal.end()
+        there: dict[int, list[dict[str, Any]]] = {}
+        for record in journal.read()[0]:
+            there.setdefault(record["journal_seq"], []).append(record)
+        missing = [record for record in records if record not in there.get(record["journal_seq"], [])]
+        for record in missing:
+            seq = record["journal_seq"]
+            if seq <= max(there, default=0):
+                found = f"record {there[seq][0]['record_id']!r}" if seq in there else "none"
+                raise Conflict(
+                    f"{place} has {found} where the run has record {record['record_id']!r}, at journal_seq {seq}; "
+                    "export to another directory"
+                )
+        while missing and end is not None and journal.append(missing[0], end):
+            end = journal.appended_end
+            del missing[0]
+        if not missing:
+            return
 
 
 def _unreadable(problem: Problem, _core: Core, _problems: list[Problem]) -> Parts:

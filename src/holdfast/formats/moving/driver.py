@@ -139,8 +139,8 @@ def export_run(
 
     The run must be one of that system's: imported from it, or saved with its checkpoints as states. A file that says
     the same is left; one that says something else is a Conflict, unless `replace` is given. Even then nothing is taken
-    from one of ours that has claimed a CAR run and lives, marks of Brainwires are put together, and later steps of MUR
-    are put aside.
+    from one of ours that has claimed a CAR run and lives, marks of Brainwires are put together, later steps of MUR are
+    put aside, and a journal of Clawdia only gets the records that it lacks.
 
     Example:
         formats.export_run("car", store, "run-1", "exported")
@@ -155,7 +155,7 @@ def export_run(
     try:
         with folder.held():
             files = mover.facing(folder, whole, files, replace=replace)
-            new = [file for file in files if not is_there(folder, file, replace=replace)]
+            new = [file for file in files if not (file.is_written or is_there(folder, file, replace=replace))]
             for file in new:
                 folder.put(file.data, *file.name, limited=not is_of_lines(file))
     finally:

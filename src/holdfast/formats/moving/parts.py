@@ -86,6 +86,8 @@ class File(NamedTuple):
 
     name: tuple[str, ...]
     data: bytes
+    is_written: bool = False
+    """It says what it should already."""
 
 
 class Mover(Protocol):

@@ -36,7 +36,7 @@ from holdfast.formats.moving.parts import (
 )
 from holdfast.formats.names import check_name
 from holdfast.formats.shapes import Shape, checked, read_checked
-from holdfast.formats.simple_agents import ENDING, WorkflowCheckpoint, WritableCheckpoint
+from holdfast.formats.simple_agents import ENDING, WorkflowCheckpoint
 from holdfast.model.views import Problem
 from holdfast.verbs.core import Core
 
@@ -78,8 +78,7 @@ class SimpleAgentsMover(Careless):
                 f"run {whole.run.run_id!r} has gone on here since its last SimpleAgents checkpoint; SimpleAgents would "
                 "do the later nodes again"
             )
-        writable = WritableCheckpoint if shape is WorkflowCheckpoint else shape
-        content = checked(state, writable, "the newest state of the run")
+        content = checked(state, shape, "the newest state of the run")
         run_id = content["run_id"] if shape is WorkflowCheckpoint else whole.run.run_id
         name = check_name("run_id", run_id, ENDING)
         same_id(whole.run.run_id, run_id)

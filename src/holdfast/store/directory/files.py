@@ -67,6 +67,10 @@ class Files(Protocol):
         """Write all of it."""
         ...
 
+    def overwrite(self, path: str, start: int, data: bytes) -> None:
+        """Put bytes in the place of others in a file that is there."""
+        ...
+
     def truncate(self, handle: int, size: int) -> None:
         """Cut the file off."""
         ...
@@ -170,6 +174,11 @@ class SystemFiles:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(handle, rest) :]
+
+    def overwrite(self, path: str, start: int, data: bytes) -> None:
+        with open(path, "r+b", buffering=0) as file:
+            file.seek(start)
+            SystemFiles.write(self, file.fileno(), data)
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
