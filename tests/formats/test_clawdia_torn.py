@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def test_a_record_that_is_half_written_when_it_is_read_is_not_removed(tmp_path: 
 def test_a_write_whose_parts_are_shown_apart_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = begin(tmp_path, HALF)
     monkeypatch.setattr(lines, "_GRACE_S", 3600.0)
-    monkeypatch.setattr(lines.time, "sleep", lambda _s: add(path, REST))
+    monkeypatch.setattr(time, "sleep", lambda _s: add(path, REST))
     assert append(tmp_path) == "journal.3"
     assert (ids(path), kept(tmp_path)) == (["first", "theirs", "ours"], [])
 
@@ -119,7 +120,7 @@ def test_an_end_that_stays_torn_is_removed_after_one_wait(
     date = path.stat().st_mtime + seconds
     os.utime(path, (date, date))
     monkeypatch.setattr(lines, "_GRACE_S", 3600.0)
-    monkeypatch.setattr(lines.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
     assert append(tmp_path) == "journal.2"
     assert (ids(path), kept(tmp_path), len(waits)) == (["first", "ours"], [HALF], 1)
     assert waits[0] <= 3600.0

@@ -21,7 +21,8 @@ from tests.torture.formats_cuts import Five, Picture
 from tests.torture.scratch import scratch
 
 CHANGING = (
-    "mkdir", "create", "open_for_append", "write", "overwrite", "truncate", "sync", "sync_directory", "rename", "unlink",
+    "mkdir", "create", "open_for_append",
+    "write", "overwrite", "truncate", "sync", "sync_directory", "rename", "unlink",
 )  # fmt: skip
 
 

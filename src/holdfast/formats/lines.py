@@ -166,7 +166,7 @@ class LineFile:
             if seen is not None:
                 return False
             at = self.read_unchanged()[1]
-        while at.torn_bytes:
+        while at.torn_bytes > 0:
             self._remove_torn(at)
             if seen is not None:
                 return False
