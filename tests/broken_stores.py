@@ -72,28 +72,35 @@ class Forgetful(MemoryStore):
 class PrunesTooMuch(MemoryStore):
     """Prunes everything but the newest checkpoint, whatever is to be kept."""
 
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         return super().prune(run_id, lambda rows, effects: [row.number for row in rows[:-1]])
 
 
 class LeavesTheHead(MemoryStore):
     """Prunes the newest checkpoint, and has the run point to it still."""
 
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         run = self._ids.get(run_id)
         row, lanes = (run.row, dict(run.lanes)) if run else (None, {})
-        gone = super().prune(run_id, choose)
+        gone = super().prune(run_id, choose, reopen=reopen)
         if run is not None and row is not None:
             run.row, run.lanes = row, lanes
         return gone
 
 
+class LeavesCompleted(MemoryStore):
+    """Does not reopen a completed run that loses its newest checkpoint."""
+
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
+        return super().prune(run_id, choose)
+
+
 class LeavesLanes(MemoryStore):
     """Has only the default lane go back when its newest checkpoint is pruned."""
 
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         lanes = dict(self._ids[run_id].lanes) if run_id in self._ids else {}
-        gone = super().prune(run_id, choose)
+        gone = super().prune(run_id, choose, reopen=reopen)
         if run_id in self._ids:
             self._ids[run_id].lanes = lanes
         return gone
@@ -249,6 +256,6 @@ class FindsPrefixesInThePage(MemoryStore):
 BROKEN = (
     LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters, BuriesAnybody, WaitsForTheDead,
     RevivesAnything, LeavesRollbacksBehind, ForgetsCalls, KnowsOnlyTheFirst, ShowsTheLast,
-    LeavesNoTrace, Renumbers, LeavesTheHead, LeavesLanes, ReplacesWhatIsKept, GivesRootsAParent, TrustsBytes,
+    LeavesNoTrace, Renumbers, LeavesTheHead, LeavesCompleted, LeavesLanes, ReplacesWhatIsKept, GivesRootsAParent, TrustsBytes,
     ShortPages, TakesPrefixesForPatterns, FindsPrefixesInThePage,
 )  # fmt: skip

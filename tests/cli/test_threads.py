@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -101,6 +102,54 @@ def test_the_difference_between_two_checkpoints_of_a_thread_is_what_was_said(fol
     told = run("diff", "chat~1", "chat", "--store", url, cwd=folder).out
     assert "re: hello 2" in told
     assert "$bytes" not in told
+
+
+class Stored:
+    """A serializer that stores these bytes as JSON, whatever the value is."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def dumps_typed(self, _value: Any) -> tuple[str, bytes]:
+        return "json", self._body
+
+    def loads_typed(self, _data: tuple[str, bytes]) -> Any:
+        return None
+
+
+@pytest.mark.parametrize("body", [
+    b"[" * 900 + b"]" * 900, b'{"a":' * 450 + b"NaN" + b"}" * 450, b"[NaN, 1e999]", rb'{"\ud800": "\ud800"}',
+])  # fmt: skip
+def test_an_odd_value_of_one_thread_is_shown_and_stops_no_other(folder: Path, url: str, body: bytes) -> None:
+    scheme, _, path = url.partition(":")
+    with HoldfastSaver(f"{scheme}:{folder / path}", serde=Stored(body)) as saver:
+        at = config("odd")
+        for step in (1, 2):
+            checkpoint = empty_checkpoint()
+            checkpoint["channel_values"] = {"v": step} if step == 2 else {}
+            checkpoint["channel_versions"] = {"v": step}
+            at = saver.put(at, checkpoint, {"source": "loop", "step": step}, {"v": step})
+        saver.put_writes(at, [("__interrupt__", [1])], "task-1")
+    for arguments in (["gates"], ["show", "odd"], ["show", "odd", "--state"], ["diff", "odd"]):
+        done = run(*arguments, "--store", url, cwd=folder)
+        assert done.code == 0, done.err
+        done = run(*arguments, "--store", url, "--json", cwd=folder)
+        assert done.code == 0, done.err
+        json.loads(done.out, parse_constant=pytest.fail)
+    assert {gate["run_id"] for gate in given(folder, url, "gates")["gates"]} == {"A-17", "odd"}
+
+
+def test_a_thread_whose_closing_checkpoint_is_pruned_is_among_the_gates_again(folder: Path, url: str) -> None:
+    scheme, _, path = url.partition(":")
+    with HoldfastSaver(f"{scheme}:{folder / path}") as saver:
+        graph = approval(saver)
+        graph.update_state(config("A-17"), None, as_node="__end__")
+        closed = graph.get_state(config("A-17")).config["configurable"]["checkpoint_id"]
+    assert given(folder, url, "gates") == {"gates": []}
+    assert run("prune", "A-17", "--checkpoint", closed, "--yes", "--store", url, cwd=folder).code == 0
+    assert [gate["run_id"] for gate in given(folder, url, "gates")["gates"]] == ["A-17"]
+    assert run("prune", "A-17", "--delete", "--older-than", "0s", "--yes", "--store", url, cwd=folder).code == 0
+    assert "A-17" in {info["run_id"] for info in given(folder, url, "list")["runs"]}
 
 
 def test_threads_that_have_come_to_a_rest_are_not_deleted_with_ended_runs(folder: Path, url: str) -> None:

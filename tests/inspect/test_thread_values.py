@@ -25,6 +25,8 @@ from pydantic import BaseModel, SecretStr
 
 from holdfast.adapters.langgraph.cutting import cut
 from holdfast.inspect.thread_values import readable_value
+from holdfast.limits import DEPTH_MAX
+from holdfast.state.diff import compare
 from holdfast.state.readable import shown
 
 
@@ -99,6 +101,9 @@ def test_a_value_in_pieces_is_shown_like_a_whole_one() -> None:
     ({"t": "pickle", "d": b"cos\nsystem\n"}, {"$unreadable": "pickle of 11 bytes"}),
     ({"t": "msgpack+aes", "d": b"..."}, {"$unreadable": "msgpack+aes of 3 bytes"}),
     ({"t": "json", "d": b'{"a": 1}'}, {"a": 1}),
+    ({"t": "json", "d": b"[NaN, 1e999, -1e999]"}, [{"$float": "NaN"}, {"$float": "Infinity"}, {"$float": "-Infinity"}]),
+    ({"t": "json", "d": rb'{"\ud800": "\ud83d\ude00 \udc00"}'}, {"\\ud800": "\U0001f600 \\udc00"}),
+    (ormsgpack.packb([float("inf")]), [{"$float": "Infinity"}]),
     ({"t": "json", "d": b"{"}, {"$unreadable": "damaged JSON of 1 bytes"}),
     (b"\xc1", {"$unreadable": "damaged MessagePack of 1 bytes"}),
     (b"", {"$unreadable": "damaged MessagePack of 0 bytes"}),
@@ -121,6 +126,18 @@ def test_deeply_nested_bytes_are_not_followed_for_ever() -> None:
     assert "too deeply nested" in json.dumps(readable_value(piece))
 
 
+@pytest.mark.parametrize("depth", [300, 900, 100_000])
+def test_a_value_is_shown_as_deep_as_holdfast_stores_one(depth: int) -> None:
+    bodies = [{"t": "json", "d": b"[" * depth + b"]" * depth}, b"\x91" * depth + b"\x90"]
+    bodies += [{"t": "json", "d": b'{"a":' * depth + b"1" + b"}" * depth}]
+    for body in bodies:
+        found = readable_value(body)
+        assert "$unreadable" in json.dumps(shown(found), indent=2)
+        assert compare(found, None)
+    whole = readable_value({"t": "json", "d": b"[" * DEPTH_MAX + b"]" * DEPTH_MAX})
+    assert json.dumps(whole) == "[" * DEPTH_MAX + "]" * DEPTH_MAX
+
+
 def test_no_class_is_imported_for_what_a_value_names() -> None:
     named = ormsgpack.packb(ormsgpack.Ext(0, ormsgpack.packb(["antigravity", "geohash", "x"])))
     assert readable_value(named) == {"$type": "antigravity.geohash", "value": "x"}
@@ -135,4 +152,4 @@ _pieces = st.recursive(
 
 @given(_pieces)
 def test_any_stored_bytes_are_shown_as_something_that_json_can_say(stored: Any) -> None:
-    json.dumps(shown(readable_value(stored)))
+    json.dumps(shown(readable_value(stored)), ensure_ascii=False, allow_nan=False).encode()

@@ -238,6 +238,23 @@ def test_a_thread_waits_again_when_the_checkpoints_of_its_last_call_are_removed(
     assert status(caller, thread) == "waiting"
 
 
+def test_a_thread_waits_again_when_the_checkpoint_that_closed_it_is_removed(saver: HoldfastSaver, thread: str) -> None:
+    graph = line(saver, lambda _: {"log": [interrupt("sure?")]})
+    graph.invoke({"log": []}, config(thread))
+    graph.update_state(config(thread), None, as_node="__end__")
+    closed = graph.get_state(config(thread)).config["configurable"]["checkpoint_id"]
+    assert status(Caller(saver, "blocking"), thread) == "completed"
+    saver.store.delete_checkpoint(thread, closed)
+    assert [each.value for each in graph.get_state(config(thread)).interrupts] == ["sure?"]
+    assert status(Caller(saver, "blocking"), thread) == "waiting"
+    saver.store.copy(thread, f"{thread}-copy")
+    saver.store.import_run(saver.store.export_run(thread), run_id=f"{thread}-imported")
+    for name in (f"{thread}-copy", f"{thread}-imported"):
+        assert status(Caller(saver, "blocking"), name) == "waiting"
+    graph.invoke(Command(resume="yes"), config(thread))
+    assert status(Caller(saver, "blocking"), thread) == "completed"
+
+
 def test_a_thread_stays_completed_when_checkpoints_before_its_end_are_removed(caller: Caller, thread: str) -> None:
     graph = line(caller.saver, say("two"))
     for name in ("first", "second"):

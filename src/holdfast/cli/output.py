@@ -268,6 +268,8 @@ def plain(value: Any) -> Any:
     """A value as JSON can hold it. What JSON has no word for becomes text; bytes become their base64 in an object."""
     import msgspec
 
+    from holdfast.state.readable import shown
+
     def other(odd: Any) -> Any:
         return repr(odd)
 
@@ -279,6 +281,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
+    if isinstance(value, float):
+        return shown(value)
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     return msgspec.to_builtins(value, enc_hook=other)

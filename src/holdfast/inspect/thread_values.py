@@ -2,8 +2,8 @@
 
 A value is stored as MessagePack bytes, whole or in pieces, in which objects are extensions with a module, a name and
 arguments. Objects are shown as `{"$type": name, field: value, …}` and common types of Python's library as
-`holdfast.state.readable` shows them. What cannot be read is shown as `{"$unreadable": what it is}`. Bytes that were
-tampered with raise nothing and run nothing.
+`holdfast.state.readable` shows them. What cannot be read is shown as `{"$unreadable": what it is}`, also what lies
+deeper than Holdfast stores. Bytes that were tampered with raise nothing and run nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from typing import Any, Final
 
 import ormsgpack
 
-DEPTH_MAX: Final = 64
+from holdfast.limits import DEPTH_MAX
+from holdfast.state.readable import shown
+
+PIECES_DEPTH_MAX: Final = 64
+"""How deep pieces and extensions may lie in one another."""
 _POSITIONAL, _NUMPY, _SNAPSHOT = 1, 6, 7
 """Codes of LangGraph's extensions; those below 6 hold a module, a name and arguments."""
 _OWN: Final = ("langchain_core.", "langgraph.")
@@ -26,13 +30,13 @@ _MESSAGES: Final = "langchain_core.messages"
 def readable_value(value: Any) -> Any:
     """A stored value as plain data."""
     try:
-        return _piece(value, 0)
+        return _plain(_piece(value, 0), 0)
     except RecursionError:
         return _unreadable("too deeply nested")
 
 
 def _piece(value: Any, depth: int) -> Any:
-    if depth > DEPTH_MAX:
+    if depth > PIECES_DEPTH_MAX:
         return _unreadable("too deeply nested")
     if isinstance(value, bytes):
         return _unpacked(value, depth)
@@ -62,19 +66,32 @@ def _unpacked(body: bytes, depth: int) -> Any:
     def hook(code: int, data: bytes) -> Any:
         return _extension(code, _unpacked(bytes(data), depth + 1))
 
-    if depth > DEPTH_MAX:
+    if depth > PIECES_DEPTH_MAX:
         return _unreadable("too deeply nested")
     try:
-        return _plain(ormsgpack.unpackb(body, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS))
+        return ormsgpack.unpackb(body, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
     except ValueError:
         return _unreadable(f"damaged MessagePack of {len(body)} bytes")
 
 
-def _plain(value: Any) -> Any:
-    """Data whose keys are text."""
+def _plain(value: Any, depth: int) -> Any:
+    """Data that JSON can express, except for bytes: keys are text, text is Unicode, floats are finite, depth is bounded."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        return shown(value)
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if depth >= DEPTH_MAX:
+        return _unreadable("too deeply nested")
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+        return {_text(str(key)): _plain(part, depth + 1) for key, part in value.items()}
+    return [_plain(part, depth + 1) for part in value]
+
+
+def _text(value: str) -> str:
+    """Text in which half of a surrogate pair, which JSON can name and no encoding has, is written as its escape."""
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
 
 def _unreadable(what: str) -> dict[str, str]:

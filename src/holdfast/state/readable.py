@@ -2,7 +2,8 @@
 
 What JSON has no form for is shown as an object with one key that starts with a dollar: `{"$tuple": […]}`,
 `{"$set": […]}` and `{"$frozenset": […]}` in order, `{"$bytes": "base64"}`, `{"$datetime": "2026-01-01T00:00:00"}`,
-`{"$date": …}`, `{"$time": …}`, `{"$timedelta": "1 day, 0:00:10"}`, `{"$uuid": …}`, `{"$decimal": …}`.
+`{"$date": …}`, `{"$time": …}`, `{"$timedelta": "1 day, 0:00:10"}`, `{"$uuid": …}`, `{"$decimal": …}`, and
+`{"$float": "NaN"}`, `{"$float": "Infinity"}` or `{"$float": "-Infinity"}`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -75,6 +77,8 @@ class Readable:
 
 def shown(value: Any) -> object:
     """A value as JSON can express it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):

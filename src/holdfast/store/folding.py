@@ -124,9 +124,10 @@ class FoldedRun:
             for key in [key for key in self.attachments if key[:2] == (gone.lane, gone.checkpoint_id)]:
                 del self.attachments[key]
 
-    def without_checkpoints(self, gone: Sequence[CheckpointRow]) -> Change:
+    def without_checkpoints(self, gone: Sequence[CheckpointRow], *, reopen: bool) -> Change:
         """The change that removes these checkpoints. Lanes that lose their newest go back to what remains."""
-        moved = heads_after(self.row, [self.checkpoints[number] for number in sorted(self.checkpoints)], gone)
+        rows = [self.checkpoints[number] for number in sorted(self.checkpoints)]
+        moved = heads_after(self.row, rows, gone, reopen=reopen)
         numbers = [row.number for row in gone]
         return Change(moved.run, lanes=moved.lanes, pruned=numbers) if moved else Change(self.row, pruned=numbers)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.model.rows import CheckpointRow, LaneRow, RunRow
+from holdfast.model.status import COMPLETED, WAITING
 from holdfast.store.seal import check_run, check_seal, sealed, touched
 
 _replace = msgspec.structs.replace
@@ -26,10 +27,11 @@ class Retreat(NamedTuple):
 
 
 def heads_after(
-    run: RunRow, checkpoints: Iterable[CheckpointRow], gone: Iterable[CheckpointRow]
-) -> Retreat | None:  # fmt: skip
+    run: RunRow, checkpoints: Iterable[CheckpointRow], gone: Iterable[CheckpointRow], *, reopen: bool = False
+) -> Retreat | None:
     """Where the heads go if of all `checkpoints`, oldest first, those in `gone` are removed; None if they stay.
 
+    With `reopen`, a completed run whose default lane loses its head is waiting afterwards.
     Raises DamagedData if the run's row, or what becomes a head, does not fit its seal: damage must not get a new one.
     """
     numbers = {row.number for row in gone}
@@ -46,7 +48,8 @@ def heads_after(
     after = touched(check_run(run))
     for head in heads:
         if not head.lane:
-            after = _replace(after, head=head.head, head_id=head.head_id, step=head.step, seal=0)
+            status = WAITING if reopen and after.status == COMPLETED else after.status
+            after = _replace(after, head=head.head, head_id=head.head_id, step=head.step, status=status, seal=0)
             after = sealed(after, after.incarnation)
     return Retreat(after, [head for head in heads if head.lane])
 

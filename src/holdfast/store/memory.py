@@ -136,14 +136,14 @@ class MemoryStore(StorePort):
                     claimed.append(outcome.run)
             return claimed
 
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         with self._open():
             run = self._ids.get(run_id)
             if run is None:
                 return None
             numbers = choose([run.checkpoints[n] for n in sorted(run.checkpoints)], list(run.effects.values()))
             gone = [run.checkpoints[number] for number in numbers]
-            run.apply(run.without_checkpoints(gone))
+            run.apply(run.without_checkpoints(gone, reopen=reopen))
             return gone
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:

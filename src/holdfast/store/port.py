@@ -179,13 +179,14 @@ class StorePort(ABC):
         """Take ready runs, longest ready first, one for each take; only of these workflows, if any are given."""
 
     @abstractmethod
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         """Remove the checkpoints that `choose` picks, with their attachments; None if the run is not there.
 
         `choose` sees all checkpoints (oldest first) and all effects as of this very change, so nothing that became
         worth keeping in the meantime is removed. A lane that loses its newest checkpoint goes back, in this change, to
         the newest that remains on it, or to none; then the run's row has another commit id, and its `serial` stays.
-        Works while somebody holds the run. `holdfast.store.heads` says where heads go.
+        With `reopen`, a completed run whose default lane goes back is waiting, in this change: what is the newest now
+        may not be the end. Works while somebody holds the run. `holdfast.store.heads` says where heads go.
         """
 
     @abstractmethod

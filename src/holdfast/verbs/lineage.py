@@ -163,7 +163,8 @@ def remove_checkpoints(core: Core, run: RunRow, choose: ChooseKept) -> list[Chec
     """Remove the checkpoints that `choose` picks by the run's lineage; None if the run is not there.
 
     If `choose` asks for something that is not known yet, or arrived since it was read, nothing is removed, it is read,
-    and `choose` is asked again. At last it has to do with what is known.
+    and `choose` is asked again. At last it has to do with what is known. A completed LangGraph thread that loses its
+    newest checkpoint is waiting afterwards.
     """
     lineage = Lineage(core, run)
     for tries_left in reversed(range(_TRIES)):
@@ -173,7 +174,7 @@ def remove_checkpoints(core: Core, run: RunRow, choose: ChooseKept) -> list[Chec
             gone = choose(rows, effects, lineage)
             return [] if lineage.is_stale and left else gone
 
-        removed = core.port.prune(run.run_id, choose_locked)
+        removed = core.port.prune(run.run_id, choose_locked, reopen=run.workflow == THREADS)
         if not lineage.is_stale or not tries_left:
             break
         lineage.unlock()

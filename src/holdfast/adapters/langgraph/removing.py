@@ -18,7 +18,7 @@ from holdfast.errors import InvalidInput, NotFound
 from holdfast.ids import check_id
 from holdfast.model.commit import Commit, Guard
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
-from holdfast.model.status import COMPLETED, WAITING
+from holdfast.model.status import WAITING
 from holdfast.store.port import CheckpointQuery
 from holdfast.store.seal import check_run
 from holdfast.verbs import keeping, moving
@@ -74,16 +74,8 @@ def delete_for_runs(place: Place, run_ids: Iterable[str]) -> Plan[None]:
             chosen[thread_id].add(tuple(which))
     for thread_id, which in chosen.items():
         held = place_for(place.core, thread_id)
-        yield from _reopen(held, thread_id)
         yield from remove(held, thread_id, _named(which))
         yield from _set_status(held, thread_id)
-
-
-def _reopen(place: Place, thread_id: str) -> Plan[None]:
-    """Call a completed thread waiting before its newest checkpoint may go: what then is the newest may be open."""
-    run = yield lambda: _thread(place.core, thread_id)
-    if run is not None and run.status == COMPLETED:
-        yield Commit(thread_id, place.core.ids.token(8), Guard(incarnation=run.incarnation), status=WAITING)
 
 
 def _set_status(place: Place, thread_id: str) -> Plan[None]:
@@ -169,7 +161,7 @@ def remove(place: Place, thread_id: str, choose: Choose, *, dry_run: bool = Fals
         if not (yield from _folded(place, run, rows, gone)):
             continue
         cut = _Cut(rows, gone)
-        removed = yield lambda cut=cut: core.port.prune(thread_id, cut.choose)  # type: ignore[misc]
+        removed = yield lambda cut=cut: core.port.prune(thread_id, cut.choose, reopen=True)  # type: ignore[misc]
         if cut.overtaken:
             continue
         freed = sum(len(row.root) for row in removed or ())

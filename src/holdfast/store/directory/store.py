@@ -192,7 +192,7 @@ class DirectoryStore(DirectoryReads):
 
     # --- letting go --------------------------------------------------------------------------------------------------
 
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         with self._inside("nothing was pruned"):
             file = self._tree.find(run_id)
             if file is None:
@@ -204,7 +204,7 @@ class DirectoryStore(DirectoryReads):
             if gone:
                 family = self._tree.family(folded.row.family)
                 assert family is not None
-                change, head = folded.without_checkpoints(gone), folded.row.head
+                change, head = folded.without_checkpoints(gone, reopen=reopen), folded.row.head
                 with self._changing(family):
                     file.append(change, self._renderer)
                 if change.run.head != head:

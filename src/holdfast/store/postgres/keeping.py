@@ -12,7 +12,7 @@ from holdfast.model import commit as why
 from holdfast.model.commit import Committed, Refused
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.store.decide import is_live
-from holdfast.store.heads import heads_after
+from holdfast.store.heads import Retreat, heads_after
 from holdfast.store.port import Choose, Mark, Seen, Swept
 from holdfast.store.postgres.arrays import Bigints, Byteas, columns_of
 from holdfast.store.postgres.dialect import Statements
@@ -35,7 +35,9 @@ class CheckpointsPruned(NamedTuple):
     doubt: Doubt | None = None
 
 
-def prune(writer: Writer, run_id: str, choose: Choose, before: Before) -> CheckpointsPruned | None:
+def prune(
+    writer: Writer, run_id: str, choose: Choose, before: Before, *, reopen: bool
+) -> CheckpointsPruned | None:
     """Remove the checkpoints that `choose` picks, with their attachments."""
     transaction = writer.begin([run_id])
     with transaction.rolled_back_on_error():
@@ -51,14 +53,14 @@ def prune(writer: Writer, run_id: str, choose: Choose, before: Before) -> Checkp
         rows = {checkpoint.number: checkpoint for checkpoint in found}
         effects = [built(EffectRow, e) for e in transaction.execute("effects", start, end)]
         gone = [rows[number] for number in choose(found, effects)]
-        doubt = _removed(writer, transaction, row, found, gone)
+        doubt = _removed(writer, transaction, row, gone, heads_after(row, found, gone, reopen=reopen))
         if earlier is not None and earlier.doubt is None and not any(c.number in rows for c in earlier.rows):
             gone = [*earlier.rows, *gone]
         return transaction.commit(lambda: CheckpointsPruned(gone, doubt))
 
 
 def _removed(
-    writer: Writer, transaction: Transaction, row: RunRow, found: list[CheckpointRow], gone: list[CheckpointRow]
+    writer: Writer, transaction: Transaction, row: RunRow, gone: list[CheckpointRow], moved: Retreat | None
 ) -> Doubt | None:
     """Remove checkpoints and have heads go back; how to recognise that they did."""
     keys = Bigints([key_of(row.run, c.number) for c in gone])
@@ -66,7 +68,6 @@ def _removed(
     statements: list[tuple[str, tuple[Any, ...]]] = [
         ("delete_checkpoints_by_key", (keys,)), ("delete_attachments_of_checkpoints", owners),
     ]  # fmt: skip
-    moved = heads_after(row, found, gone)
     if moved is None:
         transaction.send(statements)
         return None

@@ -98,8 +98,8 @@ class PostgresStore(PostgresReads):
         outcomes = self._change(lambda writer, before: writer.claim_ready(takes, workflows, commit_id, before))
         return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
 
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
-        done = self._change(lambda writer, before: keeping.prune(writer, run_id, choose, before))
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
+        done = self._change(lambda writer, before: keeping.prune(writer, run_id, choose, before, reopen=reopen))
         return done.rows if done is not None else None
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:

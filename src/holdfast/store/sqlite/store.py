@@ -147,7 +147,7 @@ class SqliteStore(SqliteReads):
             return [built(RunRow, row) for row in connection.execute(sql, values).fetchall()]
         return [built(RunRow, row) for row in connection.execute(statements()["runs_ready"], (limit,)).fetchall()]
 
-    def prune(self, run_id: str, choose: Choose) -> list[CheckpointRow] | None:
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         with self._changing() as writer:
             row = writer.read(run_id)
             if row is None:
@@ -161,7 +161,7 @@ class SqliteStore(SqliteReads):
             for c in gone:
                 execute(sql["delete_checkpoint"], (key_of(row.run, c.number),))
                 execute(sql["delete_attachments_of_checkpoint"], (row.run, c.lane, c.checkpoint_id))
-            moved = heads_after(row, rows.values(), gone)
+            moved = heads_after(row, rows.values(), gone, reopen=reopen)
             if moved is not None:
                 writer.update_run(row, moved.run)
                 writer.set_lanes(row.run, moved.lanes)

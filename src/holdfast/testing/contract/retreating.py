@@ -20,6 +20,10 @@ class RetreatingContract(PortContractBase):
         assert gone is not None
         return [row.number for row in gone]
 
+    def reopened(self, *numbers: int) -> None:
+        """Remove the checkpoints with these numbers; a completed run may not be at its end then."""
+        self.store.port.prune("run", lambda _rows, _effects: numbers, reopen=True)
+
     def saved(self, *lanes: str) -> None:
         for number, lane in enumerate(lanes, start=1):
             self.store.save("run", number, lane=lane, checkpoint_id=f"c{number}")
@@ -115,6 +119,23 @@ class RetreatingContract(PortContractBase):
         assert (self.loaded("run").parent_id, self.loaded("run").number) == ("kept", 5)
         assert claim.save("again", lane="side").step == 1
         claim.complete()
+        assert self.store.verify().problems == []
+
+    def test_a_completed_run_is_reopened_only_if_asked_and_if_its_newest_checkpoint_goes(self) -> None:
+        for status in ("waiting", "waiting", "completed", "completed"):
+            self.store.save("run", status, status=status)
+        self.store.save("run", "side", lane="side")
+        self.pruned(4)
+        assert self.row().status == "completed", "not asked for"
+        self.reopened(2, 5)
+        assert (self.row().status, self.row().head) == ("completed", 3)
+        self.reopened(3)
+        assert (self.row().status, self.row().head, self.row().ready_us) == ("waiting", 1, 0)
+        assert [info.run_id for info in self.store.runs(status="waiting")] == ["run"]
+        assert list(self.store.runs(status="completed")) == []
+        self.store.save("run", "failed", status="failed")
+        self.reopened(6)
+        assert self.row().status == "failed"
         assert self.store.verify().problems == []
 
     def test_what_others_remember_of_the_run_does_not_bring_the_head_back(self) -> None:
