@@ -255,7 +255,7 @@ class FindsPrefixesInThePage(MemoryStore):
 
 BROKEN = (
     LowerCasedNames, NoFence, NoEpoch, Forgetful, PrunesTooMuch, IgnoresFilters, BuriesAnybody, WaitsForTheDead,
-    RevivesAnything, LeavesRollbacksBehind, ForgetsCalls, KnowsOnlyTheFirst, ShowsTheLast,
-    LeavesNoTrace, Renumbers, LeavesTheHead, LeavesCompleted, LeavesLanes, ReplacesWhatIsKept, GivesRootsAParent, TrustsBytes,
+    RevivesAnything, LeavesRollbacksBehind, ForgetsCalls, KnowsOnlyTheFirst, ShowsTheLast, LeavesCompleted,
+    LeavesNoTrace, Renumbers, LeavesTheHead, LeavesLanes, ReplacesWhatIsKept, GivesRootsAParent, TrustsBytes,
     ShortPages, TakesPrefixesForPatterns, FindsPrefixesInThePage,
 )  # fmt: skip

@@ -242,11 +242,11 @@ def test_a_checkpoint_put_while_a_prune_decides_is_protected(
     port, other, calls = saver.store.port, HoldfastSaver(saver.store), [0]
     prune = port.prune
 
-    def late(run_id: str, choose: Any) -> Any:
+    def late(run_id: str, choose: Any, *, reopen: bool) -> Any:
         calls[0] += 1
         if calls[0] <= late_calls:
             chat(other, Delta).invoke(said(f"late {calls[0]}"), config(thread))
-        return prune(run_id, choose)
+        return prune(run_id, choose, reopen=reopen)
 
     monkeypatch.setattr(port, "prune", late)
     done = saver.store.prune(thread, Keep(last=1))

@@ -29,11 +29,11 @@ def _interrupting(saver: HoldfastSaver, act: Any) -> None:
     done: list[int] = []
     prune = port.prune
 
-    def late(run_id: str, choose: Any) -> Any:
+    def late(run_id: str, choose: Any, *, reopen: bool) -> Any:
         if not done:
             done.append(1)
             act()
-        return prune(run_id, choose)
+        return prune(run_id, choose, reopen=reopen)
 
     port.prune = late  # type: ignore[method-assign]
 

@@ -75,7 +75,7 @@ def _unpacked(body: bytes, depth: int) -> Any:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Data that JSON can express, except for bytes: keys are text, text is Unicode, floats are finite, depth is bounded."""
+    """Data that JSON can express, except for bytes: text is Unicode, keys are text, floats finite, depth is bounded."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, float):

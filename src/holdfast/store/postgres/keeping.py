@@ -35,9 +35,7 @@ class CheckpointsPruned(NamedTuple):
     doubt: Doubt | None = None
 
 
-def prune(
-    writer: Writer, run_id: str, choose: Choose, before: Before, *, reopen: bool
-) -> CheckpointsPruned | None:
+def prune(writer: Writer, run_id: str, choose: Choose, before: Before, *, reopen: bool) -> CheckpointsPruned | None:
     """Remove the checkpoints that `choose` picks, with their attachments."""
     transaction = writer.begin([run_id])
     with transaction.rolled_back_on_error():
