@@ -242,7 +242,7 @@ def test_a_checkpoint_put_while_a_prune_decides_is_protected(
     port, other, calls = saver.store.port, HoldfastSaver(saver.store), [0]
     prune = port.prune
 
-    def late(run_id: str, choose: Any, *, reopen: bool) -> Any:
+    def late(run_id: str, choose: Any, *, reopen: bool = False) -> Any:
         calls[0] += 1
         if calls[0] <= late_calls:
             chat(other, Delta).invoke(said(f"late {calls[0]}"), config(thread))

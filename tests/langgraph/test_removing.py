@@ -140,7 +140,7 @@ def test_going_on_from_a_checkpoint_while_it_is_pruned_is_noticed(saver: Holdfas
     prune = port.prune
     late: list[Any] = []
 
-    def slow_prune(run_id: str, choose: Any, *, reopen: bool) -> Any:
+    def slow_prune(run_id: str, choose: Any, *, reopen: bool = False) -> Any:
         if not late:  # somebody travels back to the root and goes on from there, between plan and removal
             late.append(saver.put(root, checkpoint({}, channel_versions={"d": 1}), delta_described(2), {"d": 1}))
         return prune(run_id, choose, reopen=reopen)

@@ -29,7 +29,7 @@ def _interrupting(saver: HoldfastSaver, act: Any) -> None:
     done: list[int] = []
     prune = port.prune
 
-    def late(run_id: str, choose: Any, *, reopen: bool) -> Any:
+    def late(run_id: str, choose: Any, *, reopen: bool = False) -> Any:
         if not done:
             done.append(1)
             act()

@@ -310,15 +310,6 @@ class KeepingContract(ContractBase):
         assert self.store.save("run", "next").number == 5
         assert self.store.verify().problems == []
 
-    def test_a_completed_thread_waits_once_its_newest_checkpoint_is_removed(self) -> None:
-        for workflow, left in (("langgraph", "waiting"), ("refund", "completed")):
-            self.store.save(workflow, 1, workflow=workflow, status="waiting", checkpoint_id="open")
-            self.store.save(workflow, 2, status="completed", checkpoint_id="end")
-            self.store.delete_checkpoint(workflow, "end", dry_run=True)
-            assert self.row(workflow).status == "completed"
-            self.store.delete_checkpoint(workflow, "end")
-            assert self.row(workflow).status == left
-
     def test_a_checkpoint_that_another_one_needs_is_not_removed(self) -> None:
         self.store.save("run", 1, checkpoint_id="base")
         self.store.save("run", 2, checkpoint_id="top", metadata={"holdfast": {"spans": [], "needs": ["base"]}})

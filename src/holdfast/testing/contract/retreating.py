@@ -138,6 +138,15 @@ class RetreatingContract(PortContractBase):
         assert self.row().status == "failed"
         assert self.store.verify().problems == []
 
+    def test_a_completed_thread_waits_once_its_newest_checkpoint_is_removed(self) -> None:
+        for workflow, left in (("langgraph", "waiting"), ("refund", "completed")):
+            self.store.save(workflow, 1, workflow=workflow, status="waiting", checkpoint_id="open")
+            self.store.save(workflow, 2, status="completed", checkpoint_id="end")
+            self.store.delete_checkpoint(workflow, "end", dry_run=True)
+            assert self.row(workflow).status == "completed"
+            self.store.delete_checkpoint(workflow, "end")
+            assert self.row(workflow).status == left
+
     def test_what_others_remember_of_the_run_does_not_bring_the_head_back(self) -> None:
         other = Store(self.store.port, clock=self.clock)
         for n in range(1, 5):
