@@ -91,7 +91,7 @@ def test_on_postgresql_a_run_is_answered_and_moved_on_by_a_worker(tmp_path: Path
     url = places.new_url()
     with shop.make(url) as app:
         app.start("refund", "A-17", run_id="order-17")
-        done = run("answer", "order", "approve=no", "note=", "--store", url, "--json", cwd=tmp_path)
+        done = run("answer", "@latest", "approve=no", "note=", "--store", url, "--json", cwd=tmp_path)
         assert (done.code, done.data["status"], done.data["left_for_worker"]) == (0, "ready", True), done.err
         done = run("worker", "--until-idle", "--store", url, "--app", "tests.cli.shop:make", cwd=tmp_path)
         assert done.code == 0, done.err

@@ -38,7 +38,7 @@ class Spot(NamedTuple):
 
 def run_adopted(session: Session, text: str) -> str:
     """The id of a run to act upon. A declared one can go on here by what it carries, if all it names is known."""
-    run_id = run_named(session, text)
+    run_id = run_named(session, text, whole=True)
     adopt(session, run_id)
     return run_id
 
@@ -75,24 +75,27 @@ def note_cancel(session: Session, run_id: str, cancel: PendingCancel) -> None:
         session.out.note(line)
 
 
-def run_named(session: Session, text: str) -> str:
-    """The id of the run that is meant; RunNotFound if there is none, AmbiguousId if there are several."""
-    return run_of(session.store(), text)
+def run_named(session: Session, text: str, *, whole: bool = False) -> str:
+    """The id of the run that is meant; RunNotFound if there is none, AmbiguousId if there are several.
+
+    `whole`: for a command that changes the run, so an abbreviated id is refused.
+    """
+    return run_of(session.store(), text, whole=whole)
 
 
 def spot_named(session: Session, text: str) -> Spot:
-    """The run and the place in it that are meant. An id that looks like a place is an id."""
+    """The run, by its whole id, and the place in it that are meant. An id that looks like a place is an id."""
     store = session.store()
     if text == LATEST or store.port.run(text) is not None:
-        return Spot(run_of(store, text))
+        return Spot(run_of(store, text, whole=True))
     found = _AT.fullmatch(text)
     if found is not None:
         try:
-            return Spot(run_of(store, found["run"]), at=int(found["position"]))
+            return Spot(run_of(store, found["run"], whole=True), at=int(found["position"]))
         except RunNotFound:
             pass
-    located = checkpoint_of(store, text)
-    if located.checkpoint is None or located.run.run_id.startswith(text):
+    located = checkpoint_of(store, text, whole=True)
+    if located.checkpoint is None:
         return Spot(located.run.run_id)
     return Spot(located.run.run_id, checkpoint_id=located.checkpoint.checkpoint_id)
 

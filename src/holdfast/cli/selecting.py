@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def selected(
     session: Session, named: tuple[str, ...], *, every: bool, workflow: str | None = None,
-    status: tuple[str, ...] | None = None, older_than: dt.timedelta | None = None,
+    status: tuple[str, ...] | None = None, older_than: dt.timedelta | None = None, whole: bool = False,
 ) -> list[RunInfo]:  # fmt: skip
-    """The runs, oldest first. Wrong usage if none are named and not all are wanted."""
+    """The runs, oldest first. Wrong usage if none are named and not all are wanted. `whole`: as in `run_named`."""
     if bool(named) == every:
         raise click.UsageError("name runs, or give --all")
     if workflow is not None and not every:
@@ -31,7 +31,7 @@ def selected(
         runs = list(all_runs(session, workflow, status))[::-1]
     else:
         core = session.store()._place.core
-        runs = [run_info(known_run(core, run_named(session, name))) for name in dict.fromkeys(named)]
+        runs = [run_info(known_run(core, run_named(session, name, whole=whole))) for name in dict.fromkeys(named)]
         runs = [info for info in runs if status is None or info.status in status]
     if older_than is None:
         return runs

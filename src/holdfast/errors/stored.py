@@ -91,8 +91,9 @@ class NotFound(HoldfastError, LookupError):
 class RunNotFound(NotFound):
     """There is no run with this id."""
 
-    def __init__(self, run_id: str, near: tuple[str, ...] = ()) -> None:
+    def __init__(self, run_id: str, near: tuple[str, ...] = (), *, whole: bool = False) -> None:
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "store.runs() lists what is there"
+        hint += " Type the whole id" if near and whole else ""
         super().__init__(f"there is no run {run_id!r} in this store; {hint}")
         self.run_id = run_id
         self.near = near

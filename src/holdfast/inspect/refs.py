@@ -8,7 +8,8 @@
     RUN:3.0a1b2c3d4e    the checkpoint of that id
 
 An id may have any of these signs in it. So what is written is taken for an id as it stands first; then a run of
-exactly the id before a sign counts; only then beginnings of ids.
+exactly the id before a sign counts; only then beginnings of ids. With `whole=True` beginnings mean nothing: a command
+that changes a run must not change another one because the run it names is gone.
 """
 
 from __future__ import annotations
@@ -46,30 +47,31 @@ class Located(View, frozen=True, kw_only=True):
     """None: the run has none yet."""
 
 
-def run_of(store: Store, text: str) -> str:
+def run_of(store: Store, text: str, *, whole: bool = False) -> str:
     """The id of the run that is meant by `text`.
 
-    Raises AmbiguousId if several begin so, RunNotFound with ids that resemble it if none does.
+    Raises AmbiguousId if several begin so, RunNotFound with ids that resemble it if none does. With `whole`, `text` must
+    be the whole id or `@latest`; RunNotFound then names the runs whose ids begin so.
 
     Example:
         run_of(store, "ord")
     """
     core = store._place.core
-    found = _exact(core, text) or _by_beginning(core, text)
+    found = _exact(core, text) or (None if whole else _by_beginning(core, text))
     if found is None:
-        raise RunNotFound(text, _near(core, text))
+        raise RunNotFound(text, _near(core, text, whole=whole), whole=whole)
     return found.run_id
 
 
-def checkpoint_of(store: Store, text: str) -> Located:
-    """The run and the checkpoint that are meant by `text`.
+def checkpoint_of(store: Store, text: str, *, whole: bool = False) -> Located:
+    """The run and the checkpoint that are meant by `text`. With `whole`, the run's id must not be abbreviated.
 
     Example:
         checkpoint_of(store, "order-17~2").checkpoint
     """
     core = store._place.core
     missing: CheckpointNotFound | InvalidCursor | None = None
-    for find in (_exact, _by_beginning):
+    for find in (_exact,) if whole else (_exact, _by_beginning):
         run = find(core, text)
         if run is not None:
             return _located(core, run, _newest(core, run))
@@ -78,7 +80,7 @@ def checkpoint_of(store: Store, text: str) -> Located:
                 return look()
             except (CheckpointNotFound, InvalidCursor) as error:  # perhaps it means something else
                 missing = missing or error
-    raise missing or RunNotFound(text, _near(core, text))
+    raise missing or RunNotFound(text, _near(core, text, whole=whole), whole=whole)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -107,7 +109,11 @@ def _by_beginning(core: Core, text: str) -> RunRow | None:
     return rows[0] if rows else None
 
 
-def _near(core: Core, text: str) -> tuple[str, ...]:
+def _near(core: Core, text: str, *, whole: bool) -> tuple[str, ...]:
+    """Ids that resemble the text; of those that begin so, the newest."""
+    begun = core.port.runs(RunQuery(prefix=text, limit=_NEAR)) if whole else []
+    if begun:
+        return tuple(row.run_id for row in begun)
     ids = [row.run_id for row in core.port.runs(RunQuery(limit=_LOOKED_AT))]
     return tuple(difflib.get_close_matches(text, ids, n=_NEAR))
 

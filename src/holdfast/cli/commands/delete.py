@@ -39,7 +39,7 @@ def command(session: Session, run: str, force: bool, dry_run: bool, yes: bool) -
       holdfast delete order-17 --dry-run
       holdfast delete order-17 --yes --json
     """
-    run_id = run_named(session, run)
+    run_id = run_named(session, run, whole=True)
     plan = plan_deletion(session.store(), run_id)
     if not session.json:
         _show(session, plan)

@@ -153,7 +153,7 @@ def migrate(session: Session, run: str, file: str, by: str | None, enqueue: bool
       holdfast graph migrate order-17 flow.yaml --app shop:app
     """
     app = session.app()
-    run_id = run_named(session, run)
+    run_id = run_named(session, run, whole=True)
     graph = _loaded(file).graph
     workflow = app.handle(run_id).info().workflow
     if workflow != graph.id:

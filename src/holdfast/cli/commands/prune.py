@@ -89,8 +89,9 @@ def command(
     store = session.store()
     keep = Keep(last=keep_last or 1, latest_terminal=keep_terminal, journal=journal)
     chosen = selected(
-        session, runs, every=every, workflow=workflow, status=tuple(TERMINAL) if delete else None, older_than=older_than
-    )
+        session, runs, every=every, workflow=workflow, status=tuple(TERMINAL) if delete else None,
+        older_than=older_than, whole=True,
+    )  # fmt: skip
     if delete and every and workflow is None:  # a conversation that has come to a rest is not over
         chosen = [info for info in chosen if info.workflow != THREADS]
 
