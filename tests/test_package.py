@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +94,15 @@ def test_a_process_forked_while_a_name_is_loaded_can_load_it_too(after_s: float)
         [sys.executable, "-c", FORK, str(after_s)], capture_output=True, text=True, check=True, timeout=60
     )  # fmt: skip
     assert done.stdout.strip() == "0"
+
+
+def test_an_app_whose_store_cannot_be_opened_can_be_shown_in_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(holdfast.HoldfastError) as caught:
+        holdfast.App(f"sqlite:{tmp_path / 'file' / 'holdfast.db'}")
+    apps = [
+        frame.f_locals["self"]
+        for frame, _ in traceback.walk_tb(caught.tb)
+        if type(frame.f_locals.get("self")) is holdfast.App
+    ]
+    assert [repr(app) for app in apps] == ["<holdfast.App without a store>"]

@@ -313,3 +313,15 @@ def test_the_demo_is_shown(tmp_path: Path) -> None:
     done = run("demo", "--json", cwd=tmp_path)
     assert (done.code, done.data) == (0, {"shown": True}), done.err
     assert "The customer reads" in done.err
+
+
+def test_a_system_that_is_not_known_and_a_directory_without_its_files_are_told(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    wrong = run("import", "cra", "runs", cwd=tmp_path)
+    assert wrong.code == 2
+    assert "there is no system 'cra' to import from; did you mean car?" in wrong.err
+    assert "there are car, simple_agents" in run("import", "zzz", "runs", cwd=tmp_path).err
+    (tmp_path / "runs" / "run-1.json").write_text("{}")
+    empty = run("import", "mur", "runs", cwd=tmp_path)
+    assert empty.code == 0
+    assert "runs has nothing that mur writes; other systems: car, " in empty.err

@@ -129,7 +129,7 @@ def test_values_without_a_word_in_json_become_text() -> None:
         (holdfast.InvalidInput("x"), 2),
         (holdfast.RunNotFound("x"), 4),
         (holdfast.RunExists("x"), 5),
-        (holdfast.Diverged("r", "a", "b", 1), 5),
+        (holdfast.Diverged("r", "a", "b", 1), 1),
         (holdfast.StorageFailed("x"), 1),
         (holdfast.DamagedData("a", "b"), 1),
         (exits.NoStore("x"), 4),

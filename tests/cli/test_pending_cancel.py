@@ -22,11 +22,12 @@ def test_a_pending_cancel_is_shown_everywhere_and_no_answer_is_offered(
     app.start("refund", "A-18", run_id="order-18")
     cancelled = given("cancel", "order-17", "--by", "ana")
     assert cancelled.code == 0
-    assert PENDING in cancelled.out
+    assert cancelled.out.count("a cancel by ana is pending") == 1
+    assert "cancel was requested" not in cancelled.out
     assert "holdfast answer" not in cancelled.out
     shown = given("show", "order-17")
-    assert PENDING in shown.out
-    assert "a cancel by ana is pending: a worker carries it out when it takes the run" in shown.out
+    assert "a cancel by ana is pending: a worker carries it out when it takes the run, requested at " in shown.out
+    assert shown.out.count("ana") == 1
     assert "holdfast answer" not in shown.out
     assert "holdfast worker --app" in shown.out
     data = given("show", "order-17", "--json").data
@@ -46,7 +47,7 @@ def test_a_pending_cancel_is_shown_everywhere_and_no_answer_is_offered(
     assert "takes no answer any more: 'ana' asked to cancel it at " in answer.err
     assert given("worker", "--app", MAKE, "--until-idle").code == 0
     assert app.handle("order-17").status() == "cancelled"
-    assert PENDING not in given("show", "order-17").out
+    assert "pending" not in given("show", "order-17").out
     assert given("answer", "order-17", "approve=yes", "note=").code == 5
 
 
@@ -55,6 +56,20 @@ def test_a_cancel_of_a_paused_run_is_pending_as_well(app: holdfast.App, tmp_path
     app.pause("order-17")
     assert run("cancel", "order-17", "--by", "ana", "--store", url, cwd=tmp_path).code == 0
     shown = run("show", "order-17", "--store", url, cwd=tmp_path)
-    assert PENDING in shown.out
+    assert "a cancel by ana is pending" in shown.out
     assert "holdfast answer" not in shown.out
     assert PENDING in run("list", "--store", url, cwd=tmp_path).err
+
+
+def test_a_run_with_a_pending_cancel_is_not_paused_and_not_told_to_be_cancelled(
+    app: holdfast.App, tmp_path: Path, url: str
+) -> None:
+    app.start("refund", "A-17", run_id="order-17")
+    assert run("cancel", "order-17", "--by", "ana", "--store", url, cwd=tmp_path).code == 0
+    pause = run("pause", "order-17", "--store", url, cwd=tmp_path)
+    assert pause.code == 5
+    assert "a cancel of run 'order-17' by 'ana' is pending" in pause.err
+    delete = run("delete", "order-17", "--yes", "--store", url, cwd=tmp_path)
+    assert delete.code == 5
+    assert "a cancel of it is pending, and a worker carries that out" in delete.err
+    assert "cancel it first" not in delete.err

@@ -138,3 +138,13 @@ def test_a_process_killed_just_after_it_began_a_rollback_leaves_it_to_a_worker(
     assert done.code == 0, done.err
     assert notes.read_text() == "take back A-17\n"
     assert [gate.prompt for gate in app.gates("order-17")] == ["Refund this order?"]
+
+
+def test_a_cancelled_run_goes_on_after_a_rollback_and_that_is_said(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    app.start("refund", "A-17", run_id="order-17")
+    app.cancel("order-17")
+    done = run("rollback", "order-17", "--to", "ask", "--yes", "--store", url, "--app", MAKE, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "order-17 is cancelled; the rollback takes that back, and the run goes on" in done.out
+    assert app.handle("order-17").status() == "waiting"
+    assert "only a rollback" in run("cancel", "--help", cwd=tmp_path).out.lower()

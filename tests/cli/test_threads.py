@@ -192,3 +192,9 @@ def test_reading_threads_needs_no_langgraph(folder: Path, url: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("1 gate")
+
+
+def test_the_log_of_a_thread_says_that_it_has_no_journal(folder: Path, url: str) -> None:
+    done = run("log", "chat", "--store", url, cwd=folder)
+    assert (done.code, done.out) == (0, "")
+    assert "chat is a thread of LangGraph and has no journal; `holdfast show chat` lists its checkpoints" in done.err

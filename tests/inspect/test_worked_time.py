@@ -46,6 +46,37 @@ def place() -> Any:
     found.store.close()
 
 
+def test_an_answer_that_no_worker_has_taken_up_ends_the_wait_for_a_person(place: Place) -> None:
+    @place.app.workflow
+    def work(run: Any) -> Any:
+        return run.ask("ok?", bool)
+
+    place.app.start(work, run_id="r")
+    place.clock.advance(10)
+    place.app.answer("r", True, by="ana", enqueue=True)
+    place.clock.advance(30)
+    assert place.check() == (0, 10, 40)
+    seen = timeline(place.store, "r")
+    assert [(row.kind, row.reason, row.by, row.state) for row in seen.rows[1:]] == [
+        ("ask", "", "ana", "done"), ("gap", "person", None, "done"), ("gap", "nobody", None, "waiting")
+    ]  # fmt: skip
+
+
+def test_one_of_two_answers_leaves_the_wait_for_the_other(place: Place) -> None:
+    @place.app.workflow
+    def work(run: Any) -> Any:
+        return run.gather(lambda branch: branch.ask("a?", bool), lambda branch: branch.ask("b?", bool))
+
+    place.app.start(work, run_id="r")
+    place.clock.advance(10)
+    first, second = place.app.gates("r")
+    place.app.answer("r", True, by="ana", gate=first.gate, enqueue=True)
+    place.clock.advance(30)
+    seen = timeline(place.store, "r")
+    assert [(row.state, row.by) for row in seen.rows if row.kind == "ask"] == [("done", "ana"), ("waiting", None)]
+    assert [(row.reason, row.name) for row in seen.rows if row.kind == "gap"] == [("person", second.gate)]
+
+
 def test_an_effect_in_doubt_that_a_person_is_asked_about_did_not_work_meanwhile(place: Place) -> None:
     """Seen: worked 37.0 s of a run 51.8 s old that was idle for 51.2 s."""
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.naming import cancel_note, offered_runs, open_gates, run_adopted
+from holdfast.cli.naming import offered_runs, open_gates, run_adopted
 from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line
-from holdfast.inspect.inbox import pending_cancel
+from holdfast.cli.wording import worded
+from holdfast.errors import RunError
 from holdfast.model.names import gate_labels
 from holdfast.model.status import FAILED, READY, ROLLING_BACK, WAITING
 
@@ -35,12 +36,26 @@ by_option = click.option("--by", metavar="NAME", help="Who does it; else the use
 enqueue_option = click.option("--enqueue", is_flag=True, help="Only record it, and leave the rest to a worker.")
 
 
-def act(session: Session, named: str, does: Callable[[App, str], Any], **more: Any) -> int:
-    """Do something to a run and say where it stands then; gives the exit code."""
+def act(session: Session, named: str, what: str, does: Callable[[App, str], Any]) -> int:
+    """Do something to a run and say where it stands then; gives the exit code. `what`: what is recorded by it."""
     app = session.app()
     run_id = run_adopted(session, named)
     session.how_to_go_on = f"`{one_line(command_line(('holdfast', 'show', run_id)))}` says where the run stands."
-    does(app, run_id)
+    return record_and_tell(session, run_id, what, lambda: does(app, run_id))
+
+
+def record_and_tell(session: Session, run_id: str, what: str, does: Callable[[], Any], **more: Any) -> int:
+    """Record something for a run, which then goes on here, and say where it stands; gives the exit code.
+
+    A run that cannot go on, as its code has changed, is paused. What was recorded is kept for when it can.
+    """
+    try:
+        does()
+    except RunError as error:  # all refusals to record it are other errors
+        tell(session, run_id, **more)
+        why = f": {worded(str(error))}" if session.json else ""
+        session.out.note(one_line(f"{what} was recorded and is kept, but the run cannot go on{why}"))
+        return exits.ERROR
     return code_of_standing(tell(session, run_id, **more))
 
 
@@ -79,9 +94,6 @@ def tell(session: Session, run_id: str, **more: Any) -> dict[str, Any]:
     for gate in gates:
         session.say(one_line(f"waits for an answer: {gate.prompt}"))
         session.say(one_line(f"  {answering(gate, among=gates)}"))
-    cancel = pending_cancel(session.store(), run_id)
-    if cancel is not None:
-        session.say(cancel_note(session, run_id, cancel))
     if found["left_for_worker"]:
         session.say("left for a worker: holdfast worker --app …")
     return found
@@ -91,9 +103,12 @@ def _more(session: Session, found: dict[str, Any]) -> str:
     """What there is to say beside the status, unless the lines below it say so."""
     from holdfast.inspect.timeline import timeline
 
-    if found["gates"] or found["left_for_worker"]:
+    if found["gates"]:
         return ""
-    sentence = timeline(session.store(), found["run_id"], newest=_ENTRIES).standing.sentence
+    stands = timeline(session.store(), found["run_id"], newest=_ENTRIES).standing
+    if found["left_for_worker"] and stands.cancel is None:
+        return ""
+    sentence = stands.sentence
     more = sentence.removeprefix(found["status"])
     return one_line(more) if more != sentence else ""
 

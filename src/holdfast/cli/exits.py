@@ -1,7 +1,7 @@
 """What became of a command, as an exit code and a message.
 
     0  ok
-    1  an error: a run failed, the store failed, something stored is damaged
+    1  an error: a run failed or was paused since its code has changed, the store failed, something stored is damaged
     2  the command was used wrongly; nothing was changed
     3  the run waits for an answer
     4  the run, the checkpoint, the gate or the store is not there
@@ -23,7 +23,6 @@ from holdfast.cli.wording import worded
 from holdfast.errors import (
     Conflict,
     DefinitionChanged,
-    Diverged,
     HoldfastError,
     InvalidInput,
     NotFound,
@@ -62,7 +61,7 @@ def code_of(error: BaseException) -> int:
             return USAGE
         case NotFound():
             return NOT_FOUND
-        case Conflict() | RollbackRefused() | Diverged() | DefinitionChanged():
+        case Conflict() | RollbackRefused() | DefinitionChanged():
             return CONFLICT
         case _:
             return ERROR

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.errors import Conflict, DamagedData, RunNotFound
+from holdfast.inspect.inbox import cancel_in_inbox
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.commit import CHANGED, Commit, Refused
 from holdfast.model.rows import EffectRow, EntryRow, RunRow
@@ -150,7 +151,9 @@ class Removal:
     def _unfinished(self, run: RunRow) -> Iterator[str]:
         """What the run itself has not done yet, or nobody else could tell."""
         if run.status not in TERMINAL:
-            yield f"it has not ended, it is {run.status}; cancel it first"
+            pending = cancel_in_inbox(self._core, run) is not None
+            todo = "a cancel of it is pending, and a worker carries that out" if pending else "cancel it first"
+            yield f"it has not ended, it is {run.status}; {todo}"
         effects = [effect_view(run, row) for row in self._core.port.effects(run.run)]
         doubtful = [effect.key for effect in effects if effect.state == "in_doubt"]
         if doubtful:

@@ -9,7 +9,7 @@ Time in which a step or an effect was under way is never part of a gap, also if 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -36,7 +36,12 @@ class _Open(NamedTuple):
     reason: str
     what: str
     due_us: int = 0
+    """When it comes, or an answer came; 0 if that is not known."""
     scope: str = ""
+
+    def is_over(self, now_us: int) -> bool:
+        """Whether it is not waited for any more at this time, without an entry that says so."""
+        return (self.reason == "timer" or (self.reason == "person" and self.due_us > 0)) and self.due_us <= now_us
 
 
 class Gap(NamedTuple):
@@ -68,8 +73,14 @@ def work_in(entries: Iterable[Met]) -> list[Span]:
     return found
 
 
-def gaps_in(entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, least_us: int = GAP_US) -> list[Gap]:
-    """All stretches, in order; if the run has not ended and nobody holds it, also the one up to now."""
+def gaps_in(
+    entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, least_us: int = GAP_US,
+    answered: Mapping[str, int] | None = None,
+) -> list[Gap]:  # fmt: skip
+    """All stretches, in order; if the run has not ended and nobody holds it, also the one up to now.
+
+    `answered`: when gates were answered, of those whose answers the journal does not have yet.
+    """
     entries = list(entries)
     found: list[Gap] = []
     waits: dict[str, _Open] = {}
@@ -82,7 +93,7 @@ def gaps_in(entries: Iterable[Met], now_us: int, *, ended: bool, held: bool, lea
         busy_us, after = max(busy_us, created_us), together[-1].position
         waits.pop("", None)
         for met in together:
-            _note(waits, met)
+            _note(waits, met, answered or {})
     if busy_us and not ended and not held and now_us - busy_us >= least_us:
         found += _still(after, busy_us, now_us, waits, least_us)
     work = work_in(entries)
@@ -121,7 +132,12 @@ def _call(met: Met) -> str:
 
 def _first(waits: dict[str, _Open]) -> _Open:
     """What counts as the reason, of all that is waited for."""
-    return min(waits.values(), key=lambda one: _ORDER.index(one.reason), default=_Open("nobody", ""))
+    return min(waits.values(), key=_rank, default=_Open("nobody", ""))
+
+
+def _rank(one: _Open) -> tuple[int, bool]:
+    """Persons come first, and of them those who have not answered."""
+    return _ORDER.index(one.reason), one.reason == "person" and one.due_us > 0
 
 
 def _split(
@@ -129,9 +145,9 @@ def _split(
 ) -> list[Gap]:
     reason = _first(waits)
     over_us = end_us
-    if reason.reason == "person":
+    if reason.reason == "person":  # answered: the journal has the answer's time, or the inbox, if it was not taken up
         told = [number_of(met.data.get("at_us")) for met in together if met.kind == "answered"]
-        over_us = min([us for us in told if us], default=end_us)
+        over_us = min([us for us in told if us], default=reason.due_us or end_us)
     elif reason.due_us:
         over_us = reason.due_us
     over_us = min(max(over_us, start_us), end_us)
@@ -148,12 +164,13 @@ def _still(after: int, start_us: int, now_us: int, waits: dict[str, _Open], leas
     return [Gap(after, reason.reason, reason.what, start_us, None)]
 
 
-def _note(waits: dict[str, _Open], met: Met) -> None:
+def _note(waits: dict[str, _Open], met: Met, answered: Mapping[str, int]) -> None:
     """Keep account of what is waited for after this entry."""
     data, call = met.data, _call(met)
     match met.kind:
         case "asked":
-            waits[call] = _Open("person", text_of(data.get("gate")))
+            gate = text_of(data.get("gate"))
+            waits[call] = _Open("person", gate, answered.get(gate, 0))
         case "wait":
             waits[call] = _Open("event", text_of(data.get("event")), number_of(data.get("due_us")))
         case "sleep":
@@ -168,7 +185,7 @@ def _note(waits: dict[str, _Open], met: Met) -> None:
             waits.clear()
         case _:
             waits.pop(call, None)
-    for name in [name for name, one in waits.items() if one.reason == "timer" and one.due_us <= met.created_us]:
+    for name in [name for name, one in waits.items() if one.is_over(met.created_us)]:
         del waits[name]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import InvalidInput
-from holdfast.inspect.shapes import PendingCancel
+from holdfast.inspect.shapes import PendingAnswer, PendingCancel
 from holdfast.inspect.threads import THREADS, open_interrupts, waiting_threads
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.gates import GateInfo
@@ -13,7 +13,7 @@ from holdfast.runtime.outside import GATE_STATES, gate_info
 from holdfast.verbs.core import Core
 from holdfast.verbs.reading import known_run
 from holdfast.verbs.store import Store
-from holdfast.verbs.values import moment
+from holdfast.verbs.values import body_value, moment
 
 
 def gates_of(
@@ -46,6 +46,18 @@ def pending_cancel(store: Store, run_id: str) -> PendingCancel | None:
     core = store._place.core
     run = core.port.run(run_id)
     return None if run is None else cancel_in_inbox(core, run)
+
+
+def answers_in_inbox(core: Core, run: RunRow) -> dict[str, PendingAnswer]:
+    """The answers in a run's inbox, by gate: given, and not taken up by a worker yet."""
+    return {
+        item.name: PendingAnswer(
+            by=item.by, at_us=item.created_us,
+            answer=body_value(item.body, f"the answer to gate {item.name!r} of run {run.run_id!r}"),
+        )
+        for item in core.port.inbox(run.run, 0, NUMBER_MAX)
+        if item.kind == "answer"
+    }  # fmt: skip
 
 
 def cancel_in_inbox(core: Core, run: RunRow) -> PendingCancel | None:

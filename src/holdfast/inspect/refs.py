@@ -50,8 +50,8 @@ class Located(View, frozen=True, kw_only=True):
 def run_of(store: Store, text: str, *, whole: bool = False) -> str:
     """The id of the run that is meant by `text`.
 
-    Raises AmbiguousId if several begin so, RunNotFound with ids that resemble it if none does. With `whole`, `text` must
-    be the whole id or `@latest`; RunNotFound then names the runs whose ids begin so.
+    Raises AmbiguousId if several begin so, RunNotFound with ids that resemble it if none does. With `whole`, `text`
+    must be the whole id or `@latest`; RunNotFound then names the runs whose ids begin so.
 
     Example:
         run_of(store, "ord")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.inspect.calls import Draft, Met, number_of, text_of
-from holdfast.inspect.shapes import Row
+from holdfast.inspect.shapes import PendingAnswer, Row
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Effect
 from holdfast.verbs.values import moment
@@ -30,6 +30,8 @@ class Around(msgspec.Struct):
     """The full names of all loops."""
     position: int = 0
     """Where the journal ends."""
+    answers: Mapping[str, PendingAnswer] = {}
+    """The answers that the journal does not have yet, by gate."""
 
     @property
     def ended(self) -> bool:
@@ -150,6 +152,9 @@ _HOW: Final = {
 def _ask(draft: Draft, around: Around) -> Facts:
     asked, answered = draft.of("asked"), draft.last if draft.last.kind == "answered" else None
     facts: Facts = {"text": text_of(asked.data.get("prompt")) if asked else ""}
+    given = None if answered is not None or asked is None else around.answers.get(text_of(asked.data.get("gate")))
+    if given is not None and not around.ended:
+        return {**facts, "by": given.by, "result": given.answer, "to_us": given.at_us}
     if answered is None:
         return {**facts, **_unended(draft.last, around), "state": "stopped" if around.ended else "waiting"}
     data = answered.data
@@ -267,8 +272,11 @@ def _log(draft: Draft) -> Facts:
 
 def _stopped(draft: Draft) -> Facts:
     data = draft.first.data
-    facts = {"by": text_of(data.get("by")) or None, "text": text_of(data.get("message"))}
-    return {**facts, "to_us": draft.first.created_us, "state": "failed" if draft.kind == "diverged" else "done"}
+    facts: Facts = {"by": text_of(data.get("by")) or None, "text": text_of(data.get("message"))}
+    if draft.kind == "diverged":
+        at = number_of(data.get("at"))
+        facts |= {"state": "failed", "result": {"at": at} if at else None}
+    return {**facts, "to_us": draft.first.created_us}
 
 
 def _rollback(draft: Draft, around: Around) -> Facts:

@@ -65,6 +65,14 @@ class Waiting(View, frozen=True, kw_only=True):
     """When it expires, or when it is over."""
 
 
+class PendingAnswer(View, frozen=True, kw_only=True):
+    """An answer that was given and that the run has not taken up yet."""
+
+    by: str
+    at_us: int
+    answer: Any
+
+
 class PendingCancel(View, frozen=True, kw_only=True):
     """A request to cancel a run that was not carried out yet."""
 

@@ -22,6 +22,7 @@ Commands = tuple[tuple[str, ...], ...]
 
 _WORKER: Final = ("holdfast", "worker", "--app", "MODULE:NAME")
 _CALLS: Final = frozenset({"step", "effect", "ask", "sleep", "wait", "child", "map", "gather", "call"})
+_AROUND: Final = frozenset({"loop", "turn", "turns", "stage", "stages"})
 
 
 def standing_of(
@@ -209,8 +210,11 @@ class _Sentence:
         return tuple(found) or (("holdfast", "log", run_id),)
 
     def _back(self) -> Commands:
-        """Going back to before the last thing it did; that is refused once the run has undone effects itself."""
-        last = self._last_call()
+        """Going back to before the last thing it did, or before the call that diverged.
+
+        A rollback is refused once the run has undone effects itself.
+        """
+        last = self._diverged_call() if self._run.status == "paused" else self._last_call()
         if last is None or self._newest("compensate") is not None:
             return ()
         return (("holdfast", "rollback", self._run.run_id, "--to", self._place(last)),)
@@ -234,6 +238,13 @@ class _Sentence:
             if place is None or not place.call
             else (("holdfast", "fork", self._run.run_id, "--at", self._place(place)),)
         )
+
+    def _diverged_call(self) -> Row | None:
+        """The call with which the code has diverged from the journal; None if that is not known."""
+        stopped = self._newest("diverged")
+        at = (stopped.result or {}).get("at") if stopped is not None else None
+        around = [row for row in self._rows if at and row.call and row.first <= at <= row.last]
+        return max((row for row in around if row.kind not in _AROUND), key=lambda row: row.first, default=None)
 
     def _last_call(self) -> Row | None:
         return next((row for row in reversed(self._rows) if row.kind in _CALLS and row.call), None)

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.errors import InvalidInput
 from holdfast.inspect.calls import Draft, Met, drafted
 from holdfast.inspect.gaps import gap_row, gaps_in, work_in
+from holdfast.inspect.inbox import answers_in_inbox
 from holdfast.inspect.rows import Around, row_of
 from holdfast.inspect.shapes import Row, Timeline
 from holdfast.inspect.stages import is_declared, with_stages
@@ -83,6 +84,7 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     ledger = {row.key: effect_view(run, row) for row in past.effects}
     held = bool(run.owner) and is_live(run, core.clock.lease_time) and not core.port.is_gone(run.owner)
     around = Around(run.status, now_us, held, ledger, position=run.position)
+    around.answers = answers_in_inbox(core, run)
     drafts = drafted(past.entries) if is_workflow(past.entries) else _plain(past.entries)
     around.loops = frozenset(draft.call for draft in drafts if draft.kind == "loop")
     keyed = _rows(past, drafts, around)
@@ -189,7 +191,8 @@ def _gaps(past: _Past, keyed: list[tuple[Key, Row]], around: Around) -> list[tup
     now_us = around.now_us
     if is_workflow(past.entries):
         read = past.entries[1:] if past.left_out else past.entries  # what lies between was not read, so nobody idled
-        gaps = gaps_in(read, now_us, ended=around.ended, held=around.held)
+        answered = {gate: given.at_us for gate, given in around.answers.items()}
+        gaps = gaps_in(read, now_us, ended=around.ended, held=around.held, answered=answered)
         return [((gap.after, NUMBER_MAX, n), gap_row(gap, now_us, 0)) for n, gap in enumerate(gaps)]
     moments = [
         Met(at, "", int((row.started_at - _EPOCH) / dt.timedelta(microseconds=1)), {})

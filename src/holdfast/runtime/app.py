@@ -240,6 +240,8 @@ class App(Declaring):
     def cancel(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> Handle:
         """Cancel a run for good. Its code gets Cancelled at its next call, and some time for its `finally` blocks.
 
+        Nothing but a rollback to before it lets a cancelled run go on.
+
         Example:
             app.cancel("order-17")
         """
@@ -374,4 +376,6 @@ class App(Declaring):
         self.close()
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_core"):  # a traceback shows it, and its store could not be opened
+            return "<holdfast.App without a store>"
         return f"<holdfast.App {self.store.url} with {len(self._core.registry.workflows)} workflows>"

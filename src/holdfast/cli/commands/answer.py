@@ -10,11 +10,10 @@ import click
 from holdfast.cli.acting import (
     answering,
     by_option,
-    code_of_standing,
     enqueue_option,
+    record_and_tell,
     resuming,
     run_argument,
-    tell,
 )
 from holdfast.cli.answers import given_answer
 from holdfast.cli.asking import ask_gate
@@ -53,7 +52,7 @@ def command(
     Values are read by the type of their field: yes and no, numbers, dates, choices by name, lists with commas, objects
     as JSON. In a terminal, without values, it asks field by field. The first answer counts; one that does not fit
     changes nothing. With an app that knows the workflow the run goes on here until it next waits or ends; the exit code
-    is 1 if it then fails.
+    is 1 if it then fails, or cannot go on since its code has changed: the answer is kept.
 
     \b
     Examples:
@@ -81,9 +80,11 @@ def command(
     session.how_to_go_on = f"The answer was perhaps taken; `holdfast show {quote(run_id)}` says where the run stands."
     if chosen.run_id != run_id:
         adopt(session, chosen.run_id)
-    app.answer(chosen.run_id, answer, by=who, gate=chosen.gate, enqueue=enqueue)
-    found = tell(session, run_id, gate=chosen.gate, answer=chosen.form.check(answer).value, by=who)
-    return code_of_standing(found)
+    return record_and_tell(
+        session, run_id, f"the answer of {who}",
+        lambda: app.answer(chosen.run_id, answer, by=who, gate=chosen.gate, enqueue=enqueue),
+        gate=chosen.gate, answer=chosen.form.check(answer).value, by=who,
+    )  # fmt: skip
 
 
 def _chosen(session: Session, run_id: str, name: str | None) -> GateInfo | None:

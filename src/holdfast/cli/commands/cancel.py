@@ -17,11 +17,11 @@ def command(session: Session, run: str, by: str | None, enqueue: bool) -> int:
     """Cancel a run for good.
 
     Its code is told at its next call and gets some time to tidy up; its children are cancelled with it. What it has
-    done is not undone: that is what `holdfast rollback` is for.
+    done is not undone: that is what `holdfast rollback` is for. Only a rollback lets a cancelled run go on.
 
     \b
     Examples:
       holdfast cancel order-17
       holdfast cancel order-17 --by ana --app shop:app
     """
-    return act(session, run, lambda app, run_id: app.cancel(run_id, by=by, enqueue=enqueue))
+    return act(session, run, "the cancel", lambda app, run_id: app.cancel(run_id, by=by, enqueue=enqueue))

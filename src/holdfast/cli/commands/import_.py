@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from typing import Any, Final
 
 import click
@@ -10,6 +11,7 @@ import click
 from holdfast.cli import archives, exits
 from holdfast.cli.acting import offered_files
 from holdfast.cli.commands.export import SYSTEMS
+from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.errors import DamagedData, HoldfastError, StorageError, UnsupportedFormat
 
@@ -38,6 +40,10 @@ def command(session: Session, sources: tuple[str, ...], new: str | None) -> int:
         if new is not None:
             raise click.UsageError("--as goes with one archive")
         return _directory(session, *sources)
+    if len(sources) == 2 and os.path.isdir(sources[1]) and not os.path.exists(sources[0]):
+        near = get_close_matches(sources[0], SYSTEMS, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SYSTEMS)}"
+        raise click.UsageError(f"there is no system {sources[0]!r} to import from; {hint}")
     if new is not None and len(sources) > 1:
         raise click.UsageError("--as goes with one archive")
     done: list[dict[str, Any]] = []
@@ -107,6 +113,12 @@ def _directory(session: Session, system: str, folder: str) -> int:
         for run_id in found.runs:
             session.say(run_id)
         session.out.note(f"{len(found.runs)} imported, {len(found.existing)} were there already")
+        if not (found.runs or found.existing or found.damaged):
+            session.out.note(one_line(f"{folder} has nothing that {system} writes; other systems: {_others(system)}"))
         for problem in found.damaged:
             session.out.note(f"{problem.place}: {problem.reason}")
     return exits.ERROR if found.damaged else exits.OK
+
+
+def _others(system: str) -> str:
+    return ", ".join(other for other in SYSTEMS if other != system)

@@ -15,8 +15,10 @@ from holdfast.cli.showing import SHORT, command_line, value_text
 from holdfast.inspect.family import family
 from holdfast.inspect.inbox import pending_cancel
 from holdfast.inspect.plain import as_data
+from holdfast.inspect.threads import THREADS
 from holdfast.model.names import display_name
 from holdfast.model.status import TERMINAL
+from holdfast.verbs.reading import known_run
 
 if TYPE_CHECKING:
     from holdfast.inspect.family import Branch, Family, Node
@@ -59,6 +61,12 @@ def command(session: Session, run: str, graph: bool, after: str, limit: int | No
         session.out.give({"run_id": run_id, "entries": as_data(entries), "cursor": cursor})
         return
     _print(session, entries)
+    if not entries and known_run(session.store()._place.core, run_id).workflow == THREADS:
+        shows = command_line(("holdfast", "show", run_id))
+        session.out.note(
+            one_line(f"{run_id} is a thread of LangGraph and has no journal; `{shows}` lists its checkpoints")
+        )
+        return
     cancel = pending_cancel(session.store(), run_id)
     if cancel is not None:
         note_cancel(session, run_id, cancel)

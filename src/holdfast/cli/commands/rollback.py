@@ -11,9 +11,11 @@ from holdfast.cli import exits
 from holdfast.cli.acting import by_option, enqueue_option, run_argument, tell
 from holdfast.cli.commands.fork import place_of
 from holdfast.cli.naming import run_adopted
+from holdfast.cli.output import one_line
 from holdfast.cli.session import Session
 from holdfast.errors import Conflict, RollbackRefused
 from holdfast.model.names import display_name
+from holdfast.model.status import CANCELLED
 
 if TYPE_CHECKING:
     from holdfast.model.plans import EffectPlan, RollbackPlan
@@ -37,6 +39,7 @@ def command(
 
     Shows what will be undone, what cannot be, and what will be done anew, and asks. Side effects are undone in reverse,
     each recorded, so that a rollback that was broken off is taken up where it was: without --to. Nothing is erased.
+    A run that has ended, also one that was cancelled, goes on from there.
     Without an app that knows the workflow the rollback is begun, and a worker carries it out.
 
     \b
@@ -48,7 +51,8 @@ def command(
     """
     app = session.app()
     run_id = run_adopted(session, run)
-    enqueue = enqueue or not app.knows(app.handle(run_id).info().workflow)
+    info = app.handle(run_id).info()
+    enqueue = enqueue or not app.knows(info.workflow)
     session.how_to_go_on = f"A rollback that has begun is taken up by: holdfast rollback {quote(run_id)}"
     if to is None:
         if dry_run:
@@ -60,6 +64,8 @@ def command(
     plan = app.rollback_plan(run_id, place)
     if not session.json:
         show_plan(session, plan)
+        if info.status == CANCELLED:
+            session.say(f"{one_line(run_id)} is cancelled; the rollback takes that back, and the run goes on")
     if plan.problems and not force:
         if dry_run and session.json:
             session.out.give({"run_id": run_id, "dry_run": True, "plan": plan_data(plan)})

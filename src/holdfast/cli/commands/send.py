@@ -38,4 +38,6 @@ def command(
         data = read_json(file)
     else:
         data = None if value is None else parse_json(value, f"the value {value!r}")
-    return act(session, run, lambda app, run_id: app.send(run_id, event, data, by=by, key=key, enqueue=enqueue))
+    return act(
+        session, run, "the event", lambda app, run_id: app.send(run_id, event, data, by=by, key=key, enqueue=enqueue)
+    )

@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from holdfast.cli.acting import answering, run_argument
-from holdfast.cli.naming import cancel_note
 from holdfast.cli.output import columns, lines_of, one_line
 from holdfast.cli.session import Session
 from holdfast.cli.showing import command_line, lasting, state_lines, value_text
@@ -172,7 +171,7 @@ def _about(row: Row, *, full: bool) -> str:
         parts += [] if row.effect.reversible else ["cannot be undone"]
     parts += [f"by {row.by}"] if row.by else []
     parts += [f"next {row.next_node}"] if row.next_node and row.kind in ("checkpoint", "stage", "turn", "turns") else []
-    if row.result is not None and row.kind not in ("rollback", "started"):
+    if row.result is not None and row.kind not in ("rollback", "started", "diverged"):
         parts.append(value_text(row.result, longest))
     elif row.kind == "started":
         given = row.result or {}
@@ -216,8 +215,6 @@ def _effects(session: Session, seen: Timeline) -> None:
 def _standing(session: Session, seen: Timeline) -> None:
     out, stands = session.out, seen.standing
     session.say()
-    if stands.cancel is not None:
-        session.say(out.styled(cancel_note(session, seen.run.run_id, stands.cancel), bold=True))
     for gate in seen.gates if stands.cancel is None else ():
         kind, name = ("interrupt", gate.gate) if gate.purpose == INTERRUPT else ("gate", gate.name)
         session.say(out.styled(f"? {one_line(gate.prompt)}", bold=True) + f"  ({kind} {one_line(name)})")
@@ -228,6 +225,8 @@ def _standing(session: Session, seen: Timeline) -> None:
         if gate.expires_at is not None:
             session.say(f"  expires {out.time(gate.expires_at)}")
     since = f", since {out.time(stands.since)}" if stands.since is not None else ""
+    if stands.cancel is not None:
+        since = f", requested {out.when(stands.cancel.at)}"
     session.say(f"{one_line(f'{seen.run.run_id}: {stands.sentence}')}{since}")
     if stands.next_node:
         session.say(f"next: {one_line(stands.next_node)}")
