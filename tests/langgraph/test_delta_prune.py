@@ -117,6 +117,7 @@ def test_the_command_keeps_what_delta_channels_need_and_says_so(own_url: str, tm
 def test_the_command_folds_if_asked_to_and_keeps_one_checkpoint(own_url: str, tmp_path: Path) -> None:
     with HoldfastSaver(own_url) as saver:
         _talk(saver, "delta")
+        used = saver.store.runs()[0].updated_at
     arguments = ("prune", "--all", "--keep-last", "1", "--fold", "--yes", "--json", "--store", own_url)
     planned = command(*arguments, "--dry-run", cwd=tmp_path)
     done = command(*arguments, cwd=tmp_path)
@@ -127,6 +128,7 @@ def test_the_command_folds_if_asked_to_and_keeps_one_checkpoint(own_url: str, tm
     assert _read_elsewhere(own_url, "delta") == [SAID]
     assert command("verify", "--store", own_url, cwd=tmp_path).code == 0
     with HoldfastSaver(own_url) as saver:  # it goes on from the fold, and so does a prune without folding
+        assert saver.store.runs()[0].updated_at == used
         chat(saver, Delta).invoke(said("and?"), config("delta"))
         saver.store.prune("delta", Keep(last=1))
         assert _texts(saver, "delta") == [*SAID, "and?", "re: and?"]

@@ -18,7 +18,9 @@ from holdfast.testing.doubles import ManualClock
 from holdfast.verbs.store import Store
 from tests.langgraph.either import Caller
 from tests.langgraph.material import (
+    Delta,
     Plain,
+    chat,
     checkpoint,
     config,
     delta_described,
@@ -82,6 +84,19 @@ def test_idle_threads_are_removed_whole_and_others_not() -> None:
     assert saver.retain(idle=dt.timedelta(days=1, hours=12)).threads_removed == 1
     assert saver.get_tuple(config("t")) is None
     assert saver.get_tuple(config("young")) is not None
+
+
+def test_folding_a_thread_does_not_count_as_using_it() -> None:
+    clock = ManualClock()
+    saver = HoldfastSaver(Store(MemoryStore(clock), clock=clock))
+    for text in ("a", "b"):
+        chat(saver, Delta).invoke(said(text), config("t"))
+    used = saver.store.runs()[0].updated_at
+    clock.advance(24 * 3600)
+    assert saver.retain(last=1).checkpoints > 0
+    assert texts(chat(saver, Delta).get_state(config("t")).values["messages"]) == ["a", "re: a", "b", "re: b"]
+    assert saver.store.runs()[0].updated_at == used
+    assert saver.retain(idle=3600.0).threads_removed == 1
 
 
 def test_an_idle_thread_that_wakes_up_meanwhile_stays() -> None:

@@ -224,6 +224,8 @@ class Commit(Part, frozen=True):
     status_by_head: bool = False
     """With `status`: if the commit saves the newest checkpoint of the default lane, the run gets the status of that
     checkpoint; if it does not, a completed run stays completed and any other gets `status`."""
+    keep_updated: bool = False
+    """Housekeeping, not use: the run's `updated_us` stays as it is."""
 
 
 def commit_bytes(commit: Commit) -> int:

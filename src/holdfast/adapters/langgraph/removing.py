@@ -178,7 +178,7 @@ def _folded(place: Place, run: RunRow, rows: list[CheckpointRow], gone: set[int]
         fold = yield lambda read=read: delta.in_peace(place.core, run.run_id, read)  # type: ignore[misc]
         if fold is not None:
             spot = Spot(run.run_id, row.lane, row.lane, row.checkpoint_id)
-            if not (yield from attach(place, spot, {FOLD: (True, fold)}, run)):
+            if not (yield from attach(place, spot, {FOLD: (True, fold)}, run, keep_updated=True)):
                 return False
     return True
 

@@ -158,11 +158,13 @@ def attach(
     run: RunRow | None = None,
     *,
     reopens: bool = False,
+    keep_updated: bool = False,
 ) -> Plan[bool]:
     """Keep values beside a checkpoint, in one commit. Each says whether it takes the place of one that is there.
 
     With `run` only if the thread still is that one; False if it is not. With `reopens` a completed thread is waiting
-    again; without, it stays completed, since writes may arrive after the checkpoint that they led to.
+    again; without, it stays completed, since writes may arrive after the checkpoint that they led to. With
+    `keep_updated` the thread does not count as used.
     """
     assert spot.checkpoint_id is not None
     while values:
@@ -182,7 +184,7 @@ def attach(
         commit = Commit(
             spot.thread_id, place.core.ids.token(8), guard, None if run else creation(place), WORKFLOW,
             _status(place), attachments=tuple(new), chunks=place.core.chunk_rows(chunks, short=True),
-            status_by_head=not (place.holder or reopens),
+            status_by_head=not (place.holder or reopens), keep_updated=keep_updated,
         )  # fmt: skip
         outcome = yield commit
         if run is not None and type(outcome) is Refused and outcome.why in (why.NO_RUN, why.INCARNATION):

@@ -117,7 +117,9 @@ class Draft(Decision, gc=False, kw_only=True):
             if not self.fresh:
                 return self
         self.progress = changes.keys() <= PROGRESS
-        changes["updated_us"], changes["commit_id"] = self.now_us, self.commit.commit_id
+        changes["commit_id"] = self.commit.commit_id
+        if not self.commit.keep_updated:
+            changes["updated_us"] = self.now_us
         row = _replace(self.run, seal=0, **changes)
         self.run = sealed(row, row.incarnation)
         return self

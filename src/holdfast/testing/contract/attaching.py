@@ -34,6 +34,18 @@ class AttachingContract(PortContractBase):
         assert self.store.port.attachments(self.row().run, None, None)[:1] == before
         assert self.store.runs(metadata={"k": 1})[0].run_id == "run"
 
+    def test_housekeeping_does_not_count_as_use(self) -> None:
+        self.done(**_MADE, attachments=(NewAttachment("c", "a", ONE),))
+        before = self.row()
+        self.clock.advance(5)
+        new = (NewAttachment("c", "b", TWO),)
+        self.done(guard=Guard(incarnation=before.incarnation), attachments=new, keep_updated=True)
+        after = self.row()
+        assert (after.updated_us, after.commit_id != before.commit_id) == (before.updated_us, True)
+        assert self.attached() == {"a": ONE, "b": TWO}
+        self.done(guard=Guard(), attachments=(NewAttachment("c", "d", TWO),))
+        assert self.row().updated_us == before.updated_us + 5_000_000
+
     def test_a_commit_that_keeps_everything_changes_nothing(self) -> None:
         self.done(**_MADE, attachments=(NewAttachment("c", "a", ONE), NewAttachment("c", "b", ONE)))
         before = self.row()
