@@ -52,6 +52,19 @@ def test_what_was_imported_has_a_timeline(system: str, folder: str) -> None:
             assert seen.standing.sentence
 
 
+def test_what_an_imported_run_waited_before_the_import_counts_everywhere() -> None:
+    with holdfast.open("memory:") as store:
+        formats.import_dir("car", SAMPLES / "seed0-car", store)
+        (name,) = [run.run_id for run in store.runs(status="waiting")][:1]
+        seen = timeline(store, name)
+        gaps = [row.duration_us or 0 for row in seen.rows if row.kind == "gap"]
+        assert sum(gaps) > 86_400_000_000, "the sample is older than a day"
+        assert seen.idle_us == seen.waited_us == sum(gaps)
+        with holdfast.open("memory:") as other:
+            other.import_run(store.export_run(name))
+            assert timeline(other, name).idle_us >= seen.idle_us
+
+
 def test_an_imported_gate_can_be_answered() -> None:
     with holdfast.open("memory:") as store:
         formats.import_dir("car", SAMPLES / "seed0-car", store)

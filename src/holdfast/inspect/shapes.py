@@ -113,6 +113,6 @@ class Timeline(View, frozen=True, kw_only=True):
     worked_us: int
     """How long a step or an effect was under way, as far as that is recorded; several at once count once."""
     idle_us: int
-    """All gaps together. Never part of the time it worked."""
+    """All gaps together; of a fork those since it was made. Never part of the time it worked."""
     waited_us: int
     """How much of the idle time it waited for an answer, an event, a timer, a child or to be resumed."""

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import InvalidInput
 from holdfast.inspect.calls import Draft, Met, drafted
-from holdfast.inspect.gaps import gap_row, gaps_in, work_in
+from holdfast.inspect.gaps import Span, gap_row, gaps_in, work_in
 from holdfast.inspect.inbox import answers_in_inbox
 from holdfast.inspect.rows import Around, row_of
 from holdfast.inspect.shapes import Row, Timeline
@@ -93,7 +93,8 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
     keyed.sort(key=lambda pair: pair[0])
     settled = _settled([row for _, row in keyed], around)
     rows = tuple(with_stages(settled, past.entries[-1]) if is_declared(past.entries) else settled)
-    idle = [(row.reason, _gap_length(run, now_us, row)) for row in rows if row.kind == "gap"]
+    life = Span(_first_moment(past), now_us)
+    idle = [(row.reason, _gap_length(life, row)) for row in rows if row.kind == "gap"]
     workflow = is_workflow(past.entries)
     open_gates = [gate_info(run, gate) for _, gate in core.port.gates(run.run, "open", NUMBER_MAX)]
     open_gates += open_interrupts(core, run) if run.workflow == THREADS else []
@@ -101,21 +102,32 @@ def _timeline(core: Core, run_id: str, newest: int | None) -> Timeline:
         run=run_info(run), rows=rows, gates=tuple(open_gates), effects=tuple(ledger.values()),
         standing=standing_of(core, run, rows, open_gates, held=held, workflow=workflow),
         checkpoints=run.serial, left_out=past.left_out,
-        worked_us=sum(_length(run, now_us, *span) for span in (work_in(past.entries) if workflow else ())),
+        worked_us=sum(_length(life, span) for span in (work_in(past.entries) if workflow else ())),
         idle_us=sum(each for _, each in idle), waited_us=sum(each for reason, each in idle if reason != "nobody"),
     )  # fmt: skip
 
 
-def _length(run: RunRow, now_us: int, start_us: int, end_us: int) -> int:
-    """How much of a stretch lies in the life of the run. The first entries of a fork are older than the fork."""
-    return max(0, min(end_us, now_us) - max(start_us, run.created_us))
+def _first_moment(past: _Past) -> int:
+    """When the life of the run began. What was imported or restored may be older than the run in this store.
+
+    The first entries of a fork are older too, but they tell of the life of its source.
+    """
+    if past.run.origin:
+        return past.run.created_us
+    moments = [met.created_us for met in past.entries] + [row.created_us for row in past.checkpoints]
+    return min([past.run.created_us, *moments, *(row.created_us for row in past.effects)])
 
 
-def _gap_length(run: RunRow, now_us: int, row: Row) -> int:
+def _length(life: Span, span: Span) -> int:
+    """How much of a stretch lies in the life of the run."""
+    return max(0, min(span.end_us, life.end_us) - max(span.start_us, life.start_us))
+
+
+def _gap_length(life: Span, row: Row) -> int:
     if row.started_at is None:
         return 0
     start_us = (row.started_at - _EPOCH) // dt.timedelta(microseconds=1)
-    return _length(run, now_us, start_us, start_us + (row.duration_us or 0))
+    return _length(life, Span(start_us, start_us + (row.duration_us or 0)))
 
 
 def _read(core: Core, run: RunRow, newest: int | None) -> _Past:
