@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from collections.abc import Iterator
@@ -182,6 +183,54 @@ def test_what_a_prune_is_said_to_free_is_what_the_hint_frees(
     assert {line["run_id"] for line in done.data["runs"]} == {"a source", "fork-1", "it's"}
     assert done.data["bytes_freed"] == planned.data["bytes_freed"] == before - store.stats().state_bytes
     assert sized(done.data["bytes_freed"]) in found.detail
+
+
+def test_doctor_prune_and_delete_count_journal_ledger_and_attachments(store: Store, tmp_path: Path) -> None:
+    app = holdfast.App(store)
+
+    @app.workflow
+    def fetch(run: Any) -> int:
+        for turn in run.loop():
+            run.step(lambda: os.urandom(20_000), name="fetch")
+            run.state["turn"] = turn
+            if turn == 15:
+                break
+        run.effect(lambda: os.urandom(50_000), name="send")
+        return 1
+
+    app.start(fetch, run_id="r").result()
+    store.fork("r", "fork", step=1)
+    store.save("plain", 0, checkpoint_id="first")
+    store.attach("plain", "first", "note", "x")
+    for n in range(1, 20):
+        store.save("plain", n)
+    app.close()
+    found = {run.run_id: run for run in health(store).biggest}
+    assert (found["r"].bytes or 0) > 15 * 20_000 + 2 * 50_000
+    for name, at_least in (("r", 5 * 20_000), ("plain", 0)):
+        before = _stored(store)
+        arguments = ("prune", name, "--keep-last", "10", "--journal", "--store", store.url, "--json")
+        planned = command(*arguments, "--dry-run", cwd=tmp_path).data["bytes_freed"]
+        done = command(*arguments, "--yes", cwd=tmp_path).data["bytes_freed"]
+        assert done == planned == found[name].prune_frees == before - _stored(store) > at_least
+    for name, at_least in (("fork", 0), ("r", 5 * 20_000 + 2 * 50_000), ("plain", 0)):
+        before = _stored(store)
+        planned = command("delete", name, "--dry-run", "--force", "--store", store.url, "--json", cwd=tmp_path)
+        done = command("delete", name, "--yes", "--force", "--store", store.url, "--json", cwd=tmp_path)
+        freed = done.data["bytes_freed"]
+        assert freed == planned.data["bytes_freed"] == before - _stored(store) > at_least
+    assert _stored(store) == 0
+
+
+def _stored(store: Store) -> int:
+    """The bytes of all states, attachments, journal entries and lines of the ledger."""
+    size = store.stats().state_bytes
+    for info in store.runs():
+        rows = store.port.run_rows(info.run_id)
+        assert rows is not None
+        size += sum(len(row.body) for row in rows.entries if row.kind != "pruned")
+        size += sum(len(row.body) + len(row.call) for row in rows.effects)
+    return size
 
 
 def test_a_clock_that_is_wrong_is_told(store: Store, clock: ManualClock) -> None:

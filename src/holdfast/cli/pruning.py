@@ -124,7 +124,7 @@ def remover(store: Store, chosen: list[RunInfo], *, dry_run: bool) -> tuple[list
         if row.run in kept:
             return _nothing(info, "; ".join(kept[row.run]))
         checkpoints = core.port.checkpoints(row.run, 0, -1)
-        freed = (estimate if dry_run else keeping.RemovalEstimate(core)).add(row, checkpoints)
+        freed = (estimate if dry_run else keeping.RemovalEstimate(core)).add_run(row)
         if not dry_run:
             removal.remove(row)
         return Line(

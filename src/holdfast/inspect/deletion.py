@@ -65,9 +65,9 @@ def plan_deletion(store: Store, run_id: str) -> DeletionPlan:
     removal = Removal(store, [run])
     checkpoints = core.port.checkpoints(run.run, 0, -1)
     try:
-        freed = keeping.RemovalEstimate(core).add(run, checkpoints).bytes
+        freed = keeping.RemovalEstimate(core).add_run(run).bytes
     except DamagedData:  # of a fork of it; then nothing is swept, either
-        freed = 0
+        freed = keeping.record_bytes(core, run)
     try:
         children = tuple(row.run_id for row in removal.children(run))
     except DamagedData:  # the problems name it

@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import RunRow
 from holdfast.model.views import Keep, View
 from holdfast.state.values import pack
-from holdfast.store.port import Select
+from holdfast.store.port import RunQuery, Select
 from holdfast.store.pruning import PRUNED
 from holdfast.verbs.core import Core
-from holdfast.verbs.keeping import RemovalEstimate, marked, plan_prune
+from holdfast.verbs.keeping import RemovalEstimate, marked, plan_prune, record_bytes
 from holdfast.verbs.reading import PAGE, load_checkpoint
 
 BIGGEST: Final = 5
@@ -41,8 +42,9 @@ class Weighed(View, frozen=True, kw_only=True):
     entries: int
     """How many of each there are now, without those that were pruned."""
     bytes: int | None
-    """What its family takes in the store; None if it was not weighed."""
+    """What its family takes in the store: state, journal and ledger, as stored; None if it was not weighed."""
     bytes_per_checkpoint: int | None
+    """Of the state alone."""
     keys: tuple[KeyWeight, ...]
     """The biggest keys of its newest state."""
     unused_chunks: int
@@ -132,10 +134,12 @@ def _weigh(core: Core, counted: _Counted) -> Weighed:
     try:
         sizes, (roots, _) = core.port.chunk_sizes(row.family), core.port.roots(row.family)
         unused = sizes.keys() - marked(core, row.family, roots)
-        total = sum(sizes.values()) + sum(map(len, roots))
+        state = sum(sizes.values()) + sum(map(len, roots))
+        family = core.port.runs(RunQuery(family=row.family, limit=NUMBER_MAX))
         plan = plan_prune(core, row.run_id, KEEP)
         return msgspec.structs.replace(
-            found, bytes=total, bytes_per_checkpoint=total // len(roots) if roots else None, keys=_keys(core, row),
+            found, bytes=state + sum(record_bytes(core, each) for each in family),
+            bytes_per_checkpoint=state // len(roots) if roots else None, keys=_keys(core, row),
             unused_chunks=len(unused), prune_frees=plan.bytes_freed,
         )  # fmt: skip
     except HoldfastError:  # it was deleted meanwhile, or is damaged, which is told elsewhere

@@ -180,6 +180,7 @@ class Pruned(View, frozen=True, kw_only=True):
     chunks: int
     """Pieces of state that nothing needs any more."""
     bytes_freed: int
+    """The bodies that went, as stored: of the state, the attachments and the journal entries."""
     dry_run: bool
     damage: str | None = None
     """Damage that kept state or entries from being removed: what a damaged checkpoint needs is not known."""

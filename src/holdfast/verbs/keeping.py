@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.errors import Conflict, DamagedData, InvalidInput, RunNotFound
 from holdfast.ids import check_id, check_lane
 from holdfast.model.commit import Commit, Refused
-from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
+from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, RunRow
 from holdfast.model.status import TERMINAL
 from holdfast.model.views import Keep, Pruned
 from holdfast.state import rope
@@ -88,16 +88,14 @@ def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
         return [row.number for row in checkpoints if row.number not in reasons]
 
     run = known_run(core, run_id)
+    attachments = core.port.attachments(run.run, None, None)
     removed = remove_checkpoints(core, run, choose)
     if removed is None:
         raise RunNotFound(run_id)
-    swept, damage, entries = Swept(0, 0), None, None
+    swept, damage, entries = Swept(0, 0), None, _Entries(0, 0)
     try:
         if keep.journal:  # all checkpoints that are there now are kept, also those that came since
-            lasting = lasting_entries(core, run)
-            entries = core.port.prune_entries(
-                run_id, lambda now, rows: unneeded_entries(rows, lasting) if now.incarnation == run.incarnation else []
-            )
+            entries = _pruned_entries(core, run)
     except DamagedData as found:  # what is missing must not seem to be pruned
         damage = str(found)
     try:
@@ -106,9 +104,37 @@ def _pruned(core: Core, run_id: str, keep: Keep) -> Pruned:
         damage = damage or str(found)
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(reasons), chunks=swept.chunks,
-        bytes_freed=swept.bytes + sum(len(row.root) for row in removed), dry_run=False, damage=damage,
-        entries=entries or 0, kept_more=_kept_more(reasons),
+        bytes_freed=swept.bytes + sum(map(len, roots_of(removed, attachments))) + entries.bytes, dry_run=False,
+        damage=damage, entries=entries.number, kept_more=_kept_more(reasons),
     )  # fmt: skip
+
+
+def _pruned_entries(core: Core, run: RunRow) -> _Entries:
+    """Remove the journal entries that no checkpoint needs."""
+    lasting = lasting_entries(core, run)
+    ranges: list[tuple[int, int]] = []
+
+    def choose(now: RunRow, rows: list[CheckpointRow]) -> list[tuple[int, int]]:
+        nonlocal ranges
+        ranges = unneeded_entries(rows, lasting) if now.incarnation == run.incarnation else []
+        return ranges
+
+    number = core.port.prune_entries(run.run_id, choose)
+    return _Entries(number, lasting.sizes.sum_of(ranges)) if number else _Entries(0, 0)
+
+
+class _Entries(NamedTuple):
+    """Journal entries that are removed."""
+
+    number: int
+    bytes: int
+
+
+def roots_of(checkpoints: list[CheckpointRow], attachments: Iterable[AttachmentRow]) -> list[bytes]:
+    """The roots of these checkpoints and of those attachments that are theirs."""
+    names = {(row.lane, row.checkpoint_id) for row in checkpoints}
+    own = [row.root for row in attachments if (row.lane, row.checkpoint_id) in names]
+    return [row.root for row in checkpoints] + own
 
 
 def _kept_more(reasons: dict[int, str]) -> dict[str, int]:
@@ -127,14 +153,15 @@ def plan_prune(
     lineage = Lineage(core, run) if folds is None else None
     reasons = reasons_to_keep(keep, checkpoints, core.port.effects(run.run), lineage)
     removed = [row for row in checkpoints if row.number not in reasons]
-    entries = 0
+    entries = _Entries(0, 0)
     if keep.journal:
-        left = (row for row in checkpoints if row.number in reasons)
-        entries = _removable(core, run, unneeded_entries(left, lasting_entries(core, run)))
+        left, lasting = (row for row in checkpoints if row.number in reasons), lasting_entries(core, run)
+        ranges = unneeded_entries(left, lasting)
+        entries = _Entries(_removable(core, run, ranges), lasting.sizes.sum_of(ranges))
     freed = (estimate or RemovalEstimate(core)).add(run, removed, folds or ())
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=len(reasons), chunks=freed.chunks,
-        bytes_freed=freed.bytes, dry_run=True, entries=entries, kept_more=_kept_more(reasons),
+        bytes_freed=freed.bytes + entries.bytes, dry_run=True, entries=entries.number, kept_more=_kept_more(reasons),
     )  # fmt: skip
 
 
@@ -158,6 +185,7 @@ def delete_checkpoint(
 def _deleted_checkpoint(core: Core, run_id: str, name: tuple[str, str], dry_run: bool) -> Pruned:
     run = known_run(core, run_id)
     is_pruned = _has_pruned_entries(core, run, name)
+    attachments = core.port.attachments(run.run, *name)
     left, reason = 0, None
 
     def choose(checkpoints: list[CheckpointRow], _effects: list[EffectRow], lineage: Lineage) -> list[int]:
@@ -190,7 +218,7 @@ def _deleted_checkpoint(core: Core, run_id: str, name: tuple[str, str], dry_run:
             swept = sweep(core, run.family)
         except DamagedData as found:  # as in prune
             swept, damage = Swept(0, 0), str(found)
-        freed = Swept(swept.chunks, swept.bytes + sum(len(row.root) for row in removed))
+        freed = Swept(swept.chunks, swept.bytes + sum(map(len, roots_of(removed, attachments))))
     return Pruned(
         run_id=run_id, removed=tuple(row.checkpoint_id for row in removed), kept=left, chunks=freed.chunks,
         bytes_freed=freed.bytes, dry_run=dry_run, damage=damage,
@@ -226,18 +254,36 @@ class RemovalEstimate:
 
     def add(self, run: RunRow, removed: list[CheckpointRow], spared: Collection[bytes] = ()) -> Swept:
         """Count what removing these checkpoints of a run frees as well. `spared` are chunks that stay needed."""
-        port, names = self._core.port, {(row.lane, row.checkpoint_id) for row in removed}
-        gone = self._roots.setdefault(run.family, Counter())
-        gone.update(row.root for row in removed)
-        attachments = port.attachments(run.run, None, None)
-        gone.update(row.root for row in attachments if (row.lane, row.checkpoint_id) in names)
-        sizes, roots = port.chunk_sizes(run.family), Counter(port.roots(run.family)[0])
+        attachments = self._core.port.attachments(run.run, None, None)
+        return self._add(run.family, roots_of(removed, attachments), spared)
+
+    def add_run(self, run: RunRow) -> Swept:
+        """Count what removing the whole run frees as well."""
+        port = self._core.port
+        roots = [row.root for row in port.checkpoints(run.run, 0, -1)]
+        roots += [row.root for row in port.attachments(run.run, None, None)]
+        swept = self._add(run.family, roots, ())
+        return Swept(swept.chunks, swept.bytes + record_bytes(self._core, run))
+
+    def _add(self, family: int, removed: list[bytes], spared: Collection[bytes]) -> Swept:
+        gone = self._roots.setdefault(family, Counter())
+        gone.update(removed)
+        sizes, roots = self._core.port.chunk_sizes(family), Counter(self._core.port.roots(family)[0])
         roots.subtract(gone)
-        live = marked(self._core, run.family, [root for root, count in roots.items() if count > 0])
-        counted = self._dead.setdefault(run.family, set())
+        live = marked(self._core, family, [root for root, count in roots.items() if count > 0])
+        counted = self._dead.setdefault(family, set())
         dead = sizes.keys() - live - counted - set(spared)
         counted |= dead
-        return Swept(len(dead), sum(sizes[name] for name in dead) + sum(len(row.root) for row in removed))
+        return Swept(len(dead), sum(sizes[name] for name in dead) + sum(map(len, removed)))
+
+
+def record_bytes(core: Core, run: RunRow) -> int:
+    """What the journal and the ledger of a run take: the bodies of entries, results and calls, as stored."""
+    size, after = sum(len(row.body) + len(row.call) for row in core.port.effects(run.run)), 0
+    while rows := core.port.entries(run.run, after, PAGE):
+        size += sum(len(row.body) for row in rows if row.kind != PRUNED)
+        after = rows[-1].position
+    return size
 
 
 def _removable(core: Core, run: RunRow, ranges: list[tuple[int, int]]) -> int:

@@ -9,6 +9,8 @@ rollback will go on from.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +18,7 @@ import msgspec
 
 from holdfast.errors import DamagedData
 from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
+from holdfast.store.pruning import PRUNED
 from holdfast.store.seal import check_seal
 from holdfast.verbs.core import Core
 from holdfast.verbs.values import body_value, metadata_dict
@@ -92,6 +95,27 @@ def why_needed(row: CheckpointRow, checkpoints: list[CheckpointRow], *, ended: b
     return None
 
 
+class EntrySizes:
+    """How many bytes the bodies of journal entries take; 16 bytes are kept of each, so a journal may be long."""
+
+    def __init__(self) -> None:
+        self._positions = array("Q")
+        self._totals = array("Q", [0])
+        """For each entry, and the place behind the last: what all entries before it take."""
+
+    def add(self, rows: Iterable[EntryRow]) -> None:
+        """Note these entries, which follow those noted so far. Rows that stand for removed entries do not count."""
+        for row in rows:
+            if row.kind != PRUNED:
+                self._positions.append(row.position)
+                self._totals.append(self._totals[-1] + len(row.body))
+
+    def sum_of(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """What the entries in these ranges of positions take."""
+        at = self._positions
+        return sum(self._totals[bisect_right(at, b)] - self._totals[bisect_left(at, a)] for a, b in ranges)
+
+
 class Lasting(NamedTuple):
     """Journal entries that outlast every prune: a later rollback or fork needs them whatever checkpoints are kept.
 
@@ -101,15 +125,17 @@ class Lasting(NamedTuple):
     positions: frozenset[int]
     through: int
     """How far the journal was read; beyond that nothing may be removed."""
+    sizes: EntrySizes
 
 
 def lasting_entries(core: Core, run: RunRow) -> Lasting:
     """The entries of a run that no prune may remove."""
-    found, after = set(), 0
+    found, sizes, after = set(), EntrySizes(), 0
     while rows := core.port.entries(run.run, after, _PAGE):
+        sizes.add(rows)
         found |= {row.position for row in rows if row.kind in _LASTING or _starts_child_with_effects(core, run, row)}
         after = rows[-1].position
-    return Lasting(frozenset(found), run.position)
+    return Lasting(frozenset(found), run.position, sizes)
 
 
 _LASTING: Final = frozenset({"rolled_back", "forked"})

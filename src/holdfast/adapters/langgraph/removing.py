@@ -160,11 +160,12 @@ def remove(place: Place, thread_id: str, choose: Choose, *, dry_run: bool = Fals
             return Removed(len(gone))
         if not (yield from _folded(place, run, rows, gone)):
             continue
+        attachments = yield lambda run=run: core.port.attachments(run.run, None, None)  # type: ignore[misc]
         cut = _Cut(rows, gone)
         removed = yield lambda cut=cut: core.port.prune(thread_id, cut.choose, reopen=True)  # type: ignore[misc]
         if cut.overtaken:
             continue
-        freed = sum(len(row.root) for row in removed or ())
+        freed = sum(map(len, keeping.roots_of(removed or [], attachments)))
         if sweep:
             swept = yield lambda run=run: keeping.sweep(core, run.family)  # type: ignore[misc]
             freed += swept.bytes
