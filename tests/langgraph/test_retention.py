@@ -81,7 +81,10 @@ def test_idle_threads_are_removed_whole_and_others_not() -> None:
     assert saver.retain(idle=dt.timedelta(days=1, hours=12), dry_run=True).threads_removed == 1
     assert saver.get_tuple(config("t")) is not None
     assert saver.retain(idle=dt.timedelta(days=1, hours=12), thread_ids=["young", "nobody"]).threads_removed == 0
-    assert saver.retain(idle=dt.timedelta(days=1, hours=12)).threads_removed == 1
+    before = saver.store.stats().state_bytes
+    done = saver.retain(idle=dt.timedelta(days=1, hours=12))
+    assert (done.threads_removed, done.bytes_freed) == (1, before - saver.store.stats().state_bytes)
+    assert done.bytes_freed > 0
     assert saver.get_tuple(config("t")) is None
     assert saver.get_tuple(config("young")) is not None
 

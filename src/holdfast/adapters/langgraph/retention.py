@@ -69,10 +69,10 @@ def retain(
             looked += 1
             try:
                 if idle_us is not None and run.updated_us < now_us - idle_us:
-                    gone = (yield from _removed_whole(place, run)) if not dry_run else True
-                    threads += gone
-                    families |= {run.family} if gone else set()
-                    if gone:
+                    whole = (yield lambda run=run: _remove_whole(core, run)) if not dry_run else 0  # type: ignore[misc]
+                    if whole is not None:
+                        threads, freed = threads + 1, freed + whole
+                        families.add(run.family)
                         continue
                 if last is not None or young_us is not None:
                     holder = place_for(core, run.run_id)
@@ -142,9 +142,18 @@ def _replayed_from(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
     return found
 
 
-def _removed_whole(place: Place, run: RunRow) -> Plan[bool]:
-    """Remove a thread that has not changed since it was looked at. False if it has, or if somebody holds it."""
-    gone = yield lambda: place.core.port.delete_run(run.run_id, run.commit_id)
-    if isinstance(gone, RunRow):
-        place.core.memory.forget(run.run_id)
-    return isinstance(gone, RunRow)
+def _remove_whole(core: Core, run: RunRow) -> int | None:
+    """Remove a thread that has not changed since it was looked at; what that freed. None if it has, or is held."""
+    before = _total(core, run)
+    gone = core.port.delete_run(run.run_id, run.commit_id)
+    if not isinstance(gone, RunRow):
+        return None
+    core.memory.forget(run.run_id)
+    return before - sum(core.port.chunk_sizes(run.family).values())
+
+
+def _total(core: Core, run: RunRow) -> int:
+    """What a thread takes, with all chunks of its family, which go with the last thread of it."""
+    rows = [len(row.root) for row in core.port.checkpoints(run.run, 0, -1)]
+    rows += [len(row.root) for row in core.port.attachments(run.run, None, None)]
+    return keeping.record_bytes(core, run) + sum(rows) + sum(core.port.chunk_sizes(run.family).values())
