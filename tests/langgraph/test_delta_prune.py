@@ -88,6 +88,17 @@ def own_url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"{request.param}:{folder / 'threads'}"
 
 
+@pytest.fixture(params=["memory", "sqlite", "dir", "postgres"])
+def saver(request: pytest.FixtureRequest) -> Iterator[HoldfastSaver]:
+    """A saver on an empty store: what other tests damage on purpose is not in it."""
+    if request.param in ("memory", "postgres"):
+        with HoldfastSaver("memory:" if request.param == "memory" else places.new_url()) as found:
+            yield found
+        return
+    with quick_folder("delta") as folder, HoldfastSaver(f"{request.param}:{folder / 'threads'}") as found:
+        yield found
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
