@@ -145,9 +145,9 @@ def test_the_beginning_of_an_id_and_latest_name_a_run_and_an_ambiguous_one_is_wr
 ) -> None:
     for name in ("order-1", "order-2", "other"):
         app.start("refund", "A", run_id=name)
-    assert run("pause", "oth", "--store", url, "--json", cwd=tmp_path).data["run_id"] == "other"
+    assert run("log", "oth", "--store", url, "--json", cwd=tmp_path).data["run_id"] == "other"
     assert run("pause", "@latest", "--store", url, "--json", cwd=tmp_path).data["run_id"] == "other"
-    done = run("pause", "order", "--store", url, "--json", cwd=tmp_path)
+    done = run("log", "order", "--store", url, "--json", cwd=tmp_path)
     assert done.code == 2
     assert sorted(done.data["error"]["candidates"]) == ["order-1", "order-2"]
 

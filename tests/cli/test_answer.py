@@ -34,7 +34,7 @@ def test_with_the_app_the_run_goes_on_here_and_the_next_question_is_named(
 ) -> None:
     app.start("refund", "A-17", run_id="order-17")
     notes = tmp_path / "notes"
-    done = answer(tmp_path, url, "order", "approve=yes", "note=", "--app", MAKE, SHOP_NOTES=str(notes))
+    done = answer(tmp_path, url, "order-17", "approve=yes", "note=", "--app", MAKE, SHOP_NOTES=str(notes))
     assert done.code == 0, done.err
     assert "order-17 is waiting" in done.out
     assert "Is the customer content?" in done.out
