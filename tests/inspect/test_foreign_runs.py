@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
+from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast import formats
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.errors import DamagedData
 from holdfast.inspect.changes import changes_between
 from holdfast.inspect.health import health
+from holdfast.inspect.inbox import gates_of
 from holdfast.inspect.plain import as_data
 from holdfast.inspect.refs import checkpoint_of
 from holdfast.inspect.timeline import timeline
 from tests.formats.making import SAMPLES
+from tests.golden.threads import approval
 from tests.langgraph.material import chat, config, said
 
 
@@ -71,3 +77,22 @@ def test_an_imported_gate_can_be_answered() -> None:
         waiting = [timeline(store, run.run_id) for run in store.runs(status="waiting")]
         assert waiting
         assert all(seen.standing.commands[0][:2] == ("holdfast", "answer") for seen in waiting)
+
+
+def test_a_damaged_thread_hides_no_gate_of_another_run(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    with HoldfastSaver(url) as saver:
+        for order in ("A-17", "B-18"):
+            approval(saver).invoke({"order": order}, config(order))
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
+        changed = db.execute(
+            "UPDATE attachments SET seal = seal + 1 WHERE run = (SELECT run FROM runs WHERE run_id = 'A-17')"
+        )
+        assert changed.rowcount
+    with holdfast.open(url) as store:
+        found = {gate.run_id: gate.prompt for gate in gates_of(store)}
+        assert set(found) == {"A-17", "B-18"}
+        assert found["A-17"].startswith("damaged: ")
+        assert not found["B-18"].startswith("damaged: ")
+        with pytest.raises(DamagedData):
+            gates_of(store, "A-17")

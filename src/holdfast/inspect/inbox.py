@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidInput
 from holdfast.inspect.shapes import PendingAnswer, PendingCancel
-from holdfast.inspect.threads import THREADS, open_interrupts, waiting_threads
+from holdfast.inspect.threads import THREADS, open_interrupts, readable_interrupts, waiting_threads
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.gates import GateInfo
 from holdfast.model.rows import RunRow
@@ -32,8 +32,10 @@ def gates_of(
     run = None if run_id is None else known_run(core, run_id)
     found = [gate_info(of, row) for of, row in core.port.gates(None if run is None else run.run, state, limit)]
     if state in (None, "open"):
-        threads = waiting_threads(store) if run is None else [run] if run.workflow == THREADS else []
-        found += [gate for thread in threads for gate in open_interrupts(core, thread)]
+        if run is None:
+            found += [gate for thread in waiting_threads(store) for gate in readable_interrupts(core, thread)]
+        elif run.workflow == THREADS:
+            found += open_interrupts(core, run)
     return sorted(found, key=lambda gate: gate.opened_at)[:limit]
 
 

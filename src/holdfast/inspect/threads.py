@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from holdfast.engine.forms import Form
-from holdfast.errors import CheckpointNotFound
+from holdfast.errors import CheckpointNotFound, DamagedData
 from holdfast.inspect.thread_deltas import delta_values
 from holdfast.inspect.thread_values import readable_value
 from holdfast.limits import RUNS_PAGE_MAX
@@ -103,6 +103,14 @@ def open_interrupts(core: Core, run: RunRow) -> list[GateInfo]:
     return in_peace(core, run.run_id, lambda: _open_interrupts(core, run.run_id))
 
 
+def readable_interrupts(core: Core, run: RunRow) -> list[GateInfo]:
+    """The same; a thread that is damaged has one interrupt, which says so, and hides none of the others."""
+    try:
+        return open_interrupts(core, run)
+    except DamagedData as error:
+        return [_interrupt(run, "unreadable", f"damaged: {error}", run.updated_us)]
+
+
 def _open_interrupts(core: Core, thread_id: str) -> list[GateInfo]:
     whole = core.port.whole_checkpoint(thread_id, Select())
     if whole is None or whole[1] is None or whole[0].status in TERMINAL:
@@ -127,11 +135,15 @@ def _interrupts(core: Core, run: RunRow, row: AttachmentRow) -> Iterator[GateInf
         facts = one if isinstance(one, dict) and one.get("$type") == "Interrupt" else {"value": one}
         name = str(facts.get("id") or f"{row.key.partition(':')[2]}.{number}")
         shown = facts.get("value")
-        yield GateInfo(
-            run_id=run.run_id, workflow=run.workflow, gate=name, state="open", prompt=_prompt(shown), form=Form(()),
-            show=None if isinstance(shown, str) else shown, who=(), purpose=INTERRUPT,
-            opened_at=moment(row.created_us), expires_at=None, answered_at=None, answered_by=None,
-        )  # fmt: skip
+        yield _interrupt(run, name, shown, row.created_us)
+
+
+def _interrupt(run: RunRow, name: str, value: Any, opened_us: int) -> GateInfo:
+    return GateInfo(
+        run_id=run.run_id, workflow=run.workflow, gate=name, state="open", prompt=_prompt(value), form=Form(()),
+        show=None if isinstance(value, str) else value, who=(), purpose=INTERRUPT, opened_at=moment(opened_us),
+        expires_at=None, answered_at=None, answered_by=None,
+    )  # fmt: skip
 
 
 def _prompt(value: Any) -> str:
