@@ -308,7 +308,11 @@ def test_show_advises_no_command_that_fails(system: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     names = {"simple_agents": "seed1-simple-agents", "brainwires": "seed2-brainwires", "mur": "seed3-mur",
              "clawdia": "seed4-agent-sdk"}  # fmt: skip
-    Path("flows.py").write_text("import holdfast\napp = holdfast.App('sqlite:runs.db')\n")
+    Path("flows.py").write_text(
+        "import holdfast\napp = holdfast.App('sqlite:runs.db')\n"
+        "for name in ('wf', 'brainwires', 'clawdia'):\n"
+        "    app.workflow(name=name)(lambda run, *args, resume=None: 'went on')\n"
+    )
     with holdfast.open("sqlite:runs.db") as store:
         formats.import_dir(system, SAMPLES / names[system], store)
         advice = [(run.run_id, timeline(store, run.run_id).standing.commands) for run in store.runs()]
