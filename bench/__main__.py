@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.postgres.server import Server
+from tests.store.postgres.server import Server
 
 from bench import documents, imports, syncs, trips
 from bench.facts import facts, is_disk

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tests.postgres.server import newest
+from tests.store.postgres.server import newest
 
 from bench import saver_plans
 from bench.plot import draw_saver

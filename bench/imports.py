@@ -27,7 +27,7 @@ IMPORTS: Final = {
     BARE: "pass",
     FLOOR: "import sqlite3, msgspec",
     "holdfast": "import holdfast",
-    "holdfast and its SQLite store": "import holdfast, holdfast.store.sqlite.store",
+    "holdfast and its SQLite store": "import holdfast, holdfast.store.sqlite.sqlite_store",
     "langgraph saver": "import langgraph.checkpoint.sqlite",
     "langgraph graph": "import langgraph.graph, langgraph.checkpoint.sqlite",
     "dbos": "import dbos",

@@ -21,7 +21,7 @@ from bench import data
 from holdfast import Store
 from holdfast.clock import SystemClock
 from holdfast.limits import RESERVE_BYTES
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.sqlite_store import SqliteStore
 
 
 class CountingFile(apsw.VFSFile):

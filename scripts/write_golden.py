@@ -30,8 +30,8 @@ from tests.golden import foreign, threads  # noqa: E402
 from tests.golden.contents import read_run, read_store  # noqa: E402
 from tests.golden.coverage import NAMES, gaps  # noqa: E402
 from tests.golden.stores import ARCHIVED, KINDS, SCHEMA, opened, url_of, write_store  # noqa: E402
-from tests.postgres.places import shared  # noqa: E402
-from tests.postgres.server import newest  # noqa: E402
+from tests.store.postgres.server import newest  # noqa: E402
+from tests.store.postgres.shared_servers import shared  # noqa: E402
 
 import holdfast  # noqa: E402
 from holdfast import App  # noqa: E402

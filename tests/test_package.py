@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 import traceback
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import errors
+from holdfast.errors import store, workflow
 
 
 def run(code: str) -> str:
@@ -24,18 +27,56 @@ def test_every_public_name_is_there_and_listed() -> None:
     assert len(set(holdfast.__all__)) == len(holdfast.__all__)
 
 
-def test_every_error_is_public() -> None:
-    assert set(errors.__all__) <= set(holdfast.__all__)
-    assert all(getattr(holdfast, name) is getattr(errors, name) for name in errors.__all__)
+def test_the_root_has_the_errors_people_catch_and_errors_has_all() -> None:
+    at_root = [name for name in errors.__all__ if name in holdfast.__all__]
+    assert 10 <= len(at_root) <= 16
+    assert all(getattr(holdfast, name) is getattr(errors, name) for name in at_root)
+    assert len(holdfast.__all__) <= 40
+
+
+def test_a_new_error_needs_its_class_and_its_line_in_the_tree() -> None:
+    drawn: dict[str, str] = {}
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"    ((?:[│ ]   )*)(?:[├└]── )?([A-Z]\w+)", line)
+        if found is None:
+            continue
+        depth = 0 if line[4] not in "│├└ " else len(found[1]) // 4 + 1
+        above[depth:] = [found[2]]
+        drawn[found[2]] = above[depth - 1] if depth else ""
+    classes = {name: getattr(errors, name) for name in errors.__all__}
+    kinds = {
+        name: next((base.__name__ for base in kind.__mro__[1:] if base.__name__ in classes), "")
+        for name, kind in classes.items()
+    }
+    assert drawn == kinds
+    defined = {
+        name: kind
+        for module in (store, workflow)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, BaseException) and kind.__module__ == module.__name__
+    }
+    assert defined == classes
+
+
+def test_the_extra_all_is_the_union_of_the_others() -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = dict(project["optional-dependencies"])
+    (everything,) = extras.pop("all")
+    found = re.fullmatch(r"holdfast\[(.*)\]", everything)
+    assert found is not None
+    assert sorted(found[1].split(",")) == sorted(extras) == ["cli", "langgraph", "postgres"]
 
 
 def test_names_can_be_imported_all_at_once() -> None:
-    assert run("from holdfast import *; print(App.__name__, open.__module__, RunNotFound.__name__)") == (
-        "App holdfast.opening RunNotFound"
+    assert run("from holdfast import *; print(App.__name__, open.__module__, RunFailed.__name__)") == (
+        "App holdfast.open_store RunFailed"
     )
 
 
-@pytest.mark.parametrize("part", ["clock", "errors", "forking", "ids", "limits", "model", "opening", "store", "verbs"])
+@pytest.mark.parametrize(
+    "part", ["clock", "errors", "fork_safety", "ids", "limits", "model", "open_store", "operations", "store"]
+)
 def test_its_modules_can_be_used_without_importing_each(part: str) -> None:
     assert run(f"import holdfast; print(holdfast.{part}.__name__)") == f"holdfast.{part}"
 
@@ -54,8 +95,8 @@ def test_importing_it_loads_neither_drivers_nor_the_engine() -> None:
 RACE = """
 import random, sys, threading, holdfast
 from importlib import import_module
-names = ["App", "open", "Form", "RunNotFound", "Keep", "Worker", "Retry"]
-modules = ["holdfast.engine.scope", "holdfast.verbs.refusals", "holdfast.errors", "holdfast.runtime.rehearsal"]
+names = ["App", "open", "Form", "RunFailed", "Keep", "Worker", "Retry"]
+modules = ["holdfast.engine.scope", "holdfast.operations.context", "holdfast.errors", "holdfast.runtime.replay"]
 work = [lambda n=n: getattr(holdfast, n) for n in names] + [lambda m=m: import_module(m) for m in modules]
 random.Random(int(sys.argv[1])).shuffle(work)
 threads = [threading.Thread(target=each) for each in work]

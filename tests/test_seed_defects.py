@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import ClaimLost, InvalidCursor, Keep, StorageFailed, Store, WorkflowConflict
+from holdfast import Keep, Store
+from holdfast.errors import ClaimLost, InvalidCursor, StorageFailed, WorkflowConflict
 from holdfast.testing import ManualClock
 
 
@@ -139,13 +140,13 @@ def test_torn_write(tmp_path: Path) -> None:
 NOBODY = 65534
 
 READ_AS_SOMEBODY = """
-import os, sys, holdfast, holdfast.opening, holdfast.store.sqlite.store
-holdfast.store.sqlite.store.statements()
+import os, sys, holdfast, holdfast.open_store, holdfast.store.sqlite.sqlite_store
+holdfast.store.sqlite.sqlite_store.statements()
 if os.geteuid() == 0:
     os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 try:
     holdfast.open("sqlite:" + sys.argv[1]).load("run")
-except holdfast.StorageFailed:
+except holdfast.errors.StorageFailed:
     sys.exit(0)
 sys.exit(1)
 """

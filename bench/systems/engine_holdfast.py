@@ -14,6 +14,7 @@ from bench import data
 from bench.systems.databases import new_database
 from bench.systems.engine_runs import Runs, trivial, trivial_async
 from bench.systems.subject import timed
+from holdfast.model.rows import EntryRow
 
 
 def opened(directory: Path, url: str | None = None) -> holdfast.App:
@@ -168,12 +169,12 @@ class ReadJournal(Replay):
         return list(self.app.store.journal(data.RUN))
 
     def _rows(self) -> list[Any]:
-        from holdfast.verbs.values import body_value
+        from holdfast.operations.views import decode_body
 
-        port = self.app.store._place.core.port
+        port = self.app.store.access.core.port
         run = port.run(data.RUN)
         assert run is not None
-        return [body_value(row.body, "an entry") for row in port.entries(run.run, 0, -1)]
+        return [decode_body(row.body, "an entry") for row in port.rows(EntryRow, run.run)]
 
 
 class Loop(_Resumed):

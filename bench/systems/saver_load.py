@@ -20,7 +20,7 @@ from bench.systems.savers import Home
 from bench.systems.subject import timed
 
 _HISTORY: Final = 20
-_DRIVERS: Final = {"sqlite": "holdfast.store.sqlite.store", "postgres": "holdfast.store.postgres.store"}
+_DRIVERS: Final = {"sqlite": "holdfast.store.sqlite.sqlite_store", "postgres": "holdfast.store.postgres.postgres_store"}
 
 
 class Load:

@@ -1,4 +1,4 @@
-"""Holdfast keeps agent workflows alive: nothing done is lost, nothing is done twice.
+"""Durable agent workflows: finished work is never lost, and no effect is performed twice.
 
 Example:
     app = holdfast.App("sqlite:runs.db")
@@ -16,161 +16,94 @@ from __future__ import annotations
 
 import sys
 
-from holdfast import forking
+from holdfast import fork_safety
 
-TYPE_CHECKING = False  # as in typing, which a command that only prints its version need not load
+TYPE_CHECKING = False  # importing typing would slow down `holdfast --version`
 if TYPE_CHECKING:
-    from typing import Any, Final
+    from types import ModuleType
+    from typing import Final
 
-    from holdfast.engine.forms import Form, field
-    from holdfast.engine.outcome import DidNotHappen, Happened
+    from holdfast import errors as errors
+    from holdfast.engine.effect_outcome import DidNotHappen, Happened
     from holdfast.engine.retry import Retry
     from holdfast.errors import (
         AlreadyAnswered,
-        AmbiguousId,
-        AttachmentConflict,
-        BlockingCall,
-        Cancelled,
-        CheckpointConflict,
-        CheckpointNotFound,
-        ChildFailed,
-        ClaimLost,
         Conflict,
         DamagedData,
-        DamagedFile,
-        DefinitionChanged,
-        Diverged,
         EffectFailed,
         EffectInDoubt,
-        GateClosed,
-        GateExpired,
-        Halted,
         HoldfastError,
         InDoubt,
-        InputConflict,
-        Interrupt,
         InvalidAnswer,
-        InvalidCursor,
-        InvalidGraph,
-        InvalidId,
         InvalidInput,
-        KeyReused,
-        LeaseLost,
-        LimitExceeded,
-        MissingAwait,
-        NameTaken,
         NotFinished,
         NotFound,
-        ParentRemoved,
-        PositionConflict,
-        ResultLost,
-        RollbackFailed,
-        RollbackRefused,
         RunCancelled,
         RunClaimed,
-        RunEnded,
-        RunError,
-        RunExists,
         RunFailed,
-        RunNotFound,
-        StageFailed,
         StepFailed,
-        StorageBusy,
         StorageError,
-        StorageFailed,
-        StorageFull,
-        StoreClosed,
-        Suspended,
-        UnknownWorkflow,
-        Unstorable,
-        UnsupportedFormat,
-        WorkflowConflict,
     )
+    from holdfast.forms import Form, field
     from holdfast.graphs.definition import Graph
-    from holdfast.model.gates import GateInfo
-    from holdfast.model.plans import EffectPlan, RollbackPlan
-    from holdfast.model.views import (
-        Change,
-        Checkpoint,
-        CheckpointInfo,
-        Effect,
-        Entry,
-        Keep,
-        Problem,
-        Pruned,
-        Report,
-        RunInfo,
-        RunList,
-        Saved,
-        Stats,
-    )
-    from holdfast.opening import open  # noqa: A004 - holdfast.open is what it is called
+    from holdfast.model.views import Checkpoint, Effect, Entry, GateInfo, Keep, RunInfo
+    from holdfast.open_store import open  # noqa: A004 - the public name is holdfast.open
+    from holdfast.operations.store import Claim, Store
     from holdfast.runtime.app import App
     from holdfast.runtime.async_run import AsyncRun
-    from holdfast.runtime.current_run import current_run
     from holdfast.runtime.handle import Handle
     from holdfast.runtime.registry import Workflow
     from holdfast.runtime.run import Run
+    from holdfast.runtime.run_base import current_run
     from holdfast.runtime.worker import Worker
-    from holdfast.verbs.store import Claim, Store
 
 __version__ = "0.1.0"
 
-_LATE: Final = {
+_HOMES: Final = {
     "App": "holdfast.runtime.app",
     "AsyncRun": "holdfast.runtime.async_run",
-    "Change": "holdfast.model.views",
     "Checkpoint": "holdfast.model.views",
-    "CheckpointInfo": "holdfast.model.views",
-    "Claim": "holdfast.verbs.store",
-    "DidNotHappen": "holdfast.engine.outcome",
+    "Claim": "holdfast.operations.store",
+    "DidNotHappen": "holdfast.engine.effect_outcome",
     "Effect": "holdfast.model.views",
-    "EffectPlan": "holdfast.model.plans",
     "Entry": "holdfast.model.views",
-    "Form": "holdfast.engine.forms",
-    "GateInfo": "holdfast.model.gates",
+    "Form": "holdfast.forms",
+    "GateInfo": "holdfast.model.views",
     "Graph": "holdfast.graphs.definition",
     "Handle": "holdfast.runtime.handle",
-    "Happened": "holdfast.engine.outcome",
+    "Happened": "holdfast.engine.effect_outcome",
     "Keep": "holdfast.model.views",
-    "Problem": "holdfast.model.views",
-    "Pruned": "holdfast.model.views",
-    "Report": "holdfast.model.views",
     "Retry": "holdfast.engine.retry",
-    "RollbackPlan": "holdfast.model.plans",
     "Run": "holdfast.runtime.run",
     "RunInfo": "holdfast.model.views",
-    "RunList": "holdfast.model.views",
-    "Saved": "holdfast.model.views",
-    "Stats": "holdfast.model.views",
-    "Store": "holdfast.verbs.store",
+    "Store": "holdfast.operations.store",
     "Worker": "holdfast.runtime.worker",
     "Workflow": "holdfast.runtime.registry",
-    "current_run": "holdfast.runtime.current_run",
-    "field": "holdfast.engine.forms",
-    "open": "holdfast.opening",
+    "current_run": "holdfast.runtime.run_base",
+    "field": "holdfast.forms",
+    "open": "holdfast.open_store",
 }
-"""Where each name comes from. It is loaded when it is first asked for: who uses a store does not load the engine, and
-the command prints its help without loading either. The other names are errors.
+"""The module of each name, imported on first use: a program that uses only a store does not load the engine, and the
+command prints its help without loading either. The other names are errors.
 """
 
-_PARTS: Final = ("clock", "errors", "ids", "limits", "model", "opening", "state", "store", "verbs")
+_PARTS: Final = ("clock", "errors", "ids", "limits", "model", "open_store", "operations", "state", "store")
 """Modules that can be used after `import holdfast` alone."""
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that is not there is a mistake
+if not TYPE_CHECKING:  # a type checker must report a name that does not exist
 
-    def __getattr__(name: str) -> Any:
-        if name in _PARTS:  # as an import statement would: modules of ours say `from holdfast import errors`
+    def __getattr__(name: str) -> object:
+        if name in _PARTS:  # so that `from holdfast import errors` works
             return _module(f"holdfast.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-        with forking.loading:
-            value = globals()[name] = getattr(_module(_LATE.get(name, "holdfast.errors")), name)
+        with fork_safety.loading:
+            value = globals()[name] = getattr(_module(_HOMES.get(name, "holdfast.errors")), name)
         return value
 
-    def _module(name: str) -> Any:
-        __import__(name)  # importlib itself would have to be imported first, and a fork would not wait for that
+    def _module(name: str) -> ModuleType:
+        __import__(name)  # not importlib: a fork does not wait for the import of importlib itself
         return sys.modules[name]
 
 
@@ -180,94 +113,42 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AlreadyAnswered",
-    "AmbiguousId",
     "App",
     "AsyncRun",
-    "AttachmentConflict",
-    "BlockingCall",
-    "Cancelled",
-    "Change",
     "Checkpoint",
-    "CheckpointConflict",
-    "CheckpointInfo",
-    "CheckpointNotFound",
-    "ChildFailed",
     "Claim",
-    "ClaimLost",
     "Conflict",
     "DamagedData",
-    "DamagedFile",
-    "DefinitionChanged",
     "DidNotHappen",
-    "Diverged",
     "Effect",
     "EffectFailed",
     "EffectInDoubt",
-    "EffectPlan",
     "Entry",
     "Form",
-    "GateClosed",
-    "GateExpired",
     "GateInfo",
     "Graph",
-    "Halted",
     "Handle",
     "Happened",
     "HoldfastError",
     "InDoubt",
-    "InputConflict",
-    "Interrupt",
     "InvalidAnswer",
-    "InvalidCursor",
-    "InvalidGraph",
-    "InvalidId",
     "InvalidInput",
     "Keep",
-    "KeyReused",
-    "LeaseLost",
-    "LimitExceeded",
-    "MissingAwait",
-    "NameTaken",
     "NotFinished",
     "NotFound",
-    "ParentRemoved",
-    "PositionConflict",
-    "Problem",
-    "Pruned",
-    "Report",
-    "ResultLost",
     "Retry",
-    "RollbackFailed",
-    "RollbackPlan",
-    "RollbackRefused",
     "Run",
     "RunCancelled",
     "RunClaimed",
-    "RunEnded",
-    "RunError",
-    "RunExists",
     "RunFailed",
     "RunInfo",
-    "RunList",
-    "RunNotFound",
-    "Saved",
-    "StageFailed",
-    "Stats",
     "StepFailed",
-    "StorageBusy",
     "StorageError",
-    "StorageFailed",
-    "StorageFull",
     "Store",
-    "StoreClosed",
-    "Suspended",
-    "UnknownWorkflow",
-    "Unstorable",
-    "UnsupportedFormat",
     "Worker",
     "Workflow",
-    "WorkflowConflict",
     "current_run",
+    "errors",
     "field",
     "open",
 ]

@@ -1,7 +1,7 @@
-"""Time comes in through one door, so that tests can hold it still.
+"""The clocks of stores, which tests replace.
 
-Two clocks are needed. Wall time dates things for people. A lease must not end because somebody set the clock, and
-must end when the machine restarts, so leases on local stores are measured by time since boot, named by the boot's id.
+Wall time dates things for people. A lease must not expire because the wall clock was set, and must expire when the
+machine restarts, so leases on local stores are measured by the time since boot, together with the boot's id.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ US: Final = 1_000_000
 
 
 class LeaseTime(NamedTuple):
-    """A moment for leases: comparable only within one `boot`."""
+    """A time for leases: comparable only within one `boot`."""
 
     boot: str
     us: int
 
 
 class Clock(Protocol):
-    """What the stores ask of time."""
+    """The source of time for stores."""
 
     def now_us(self) -> int:
         """Wall time in microseconds since 1970, UTC."""
         ...
 
     def lease_time(self) -> LeaseTime:
-        """Time that only moves forward, shared by all processes of this machine."""
+        """Monotonic time, shared by all processes of this machine."""
         ...
 
 
@@ -45,12 +45,12 @@ class SystemClock:
 
 
 def _boot_clock() -> tuple[str, int]:
-    """The boot's id and the clock that counts from it; wall time under the id "" where the system has neither."""
+    """The boot's id and the clock that counts from it; wall time and the id "" if the system has neither."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     if boottime is not None:
         try:
             with open("/proc/sys/kernel/random/boot_id", "rb") as file:
                 return file.read().decode().strip(), boottime
-        except OSError:  # no /proc here: fall through to wall time
+        except OSError:  # without /proc, use wall time
             pass
     return "", time.CLOCK_REALTIME

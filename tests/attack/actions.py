@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast
 from holdfast.engine.record import full_name
-from holdfast.model.rows import RunRow
-from holdfast.verbs.values import body_value
+from holdfast.model.rows import EffectRow, RunRow
+from holdfast.operations.views import decode_body
 from tests.attack.deployment import Place, Process, root_of
 from tests.attack.generator import Action
 from tests.attack.program import answer_of, value_of
@@ -131,8 +131,8 @@ class Actions:
             return {"yes": answer_of(int(gate.prompt.removeprefix("ask ")))}
         row = place.onlooker.port.run(run_id)
         assert row is not None
-        line = next(line for line in place.onlooker.port.effects(row.run) if line.key == gate.show["key"])
-        token = body_value(line.call, "an effect")["token"]
+        line = next(line for line in place.onlooker.port.rows(EffectRow, row.run) if line.key == gate.show["key"])
+        token = decode_body(line.call, "an effect")["token"]
         if self._attack.world.net(token) > 0:
             return {"outcome": "happened", "result": {"token": token}}
         return {"outcome": "did not happen"}

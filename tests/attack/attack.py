@@ -245,7 +245,7 @@ class Attack:
                     self.problem("independence", f"{action['do']} changed {key[1]}: {others[key]} became {now[key]}")
         if not action.get("unnoticed"):
             for place in self.places():
-                place.bury()
+                place.remove_dead_owners()
         if not self.problems():
             self._oracles.look()
         return met
@@ -317,7 +317,7 @@ class Attack:
     def _finish(self) -> None:
         """Answer, send, resume and let time pass until every run has ended."""
         for place in self.places():
-            place.bury()
+            place.remove_dead_owners()
         idle = 0
         for number in range(_ROUNDS):
             rows = [(place, row) for place, row in self.all_rows() if not is_over(row)]

@@ -17,15 +17,14 @@ import holdfast
 from holdfast import App, Store
 from holdfast.inspect.timeline import timeline
 from holdfast.model.commit import Commit, Guard
-from holdfast.model.rows import RunRow
-from holdfast.model.status import TERMINAL
+from holdfast.model.rows import TERMINAL, EffectRow, GateRow, ItemRow, RunRow, TimerRow
 from holdfast.runtime.reaper import reap
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import RunQuery, StorePort
 from holdfast.testing import ManualClock
 from tests.attack.program import register
 from tests.attack.world import WatchedPort, World
-from tests.engine.wire import Wire
+from tests.faulty_port import Wire
 
 STORES: Final = ("memory", "sqlite", "dir", "postgres")
 _WAKES: Final = "holdfast.child/"
@@ -95,10 +94,10 @@ class Place:
             self.dead.add(owner)
         self.processes[number] = Process(self)
 
-    def bury(self) -> None:
+    def remove_dead_owners(self) -> None:
         """Let the store know of all owners that died."""
         port = self.onlooker.port
-        for row in port.held(1000):
+        for row in port.runs(RunQuery(claimed="any", limit=1000)):
             if row.owner in self.dead:
                 guard = Guard(incarnation=row.incarnation, gone=row.fence)
                 port.commit([Commit(row.run_id, self.ids.token(8), guard, rearm=row.fence)])
@@ -125,10 +124,10 @@ class Place:
         port = self.onlooker.port
         return (
             row.run_id, row.status, row.position, row.owner,
-            tuple((gate.gate, gate.state) for _, gate in port.gates(row.run, None, 1000)),
-            tuple((effect.key, effect.state) for effect in port.effects(row.run)),
-            tuple((item.kind, item.name) for item in port.inbox(row.run, 0, 1000) if not item.name.startswith(_WAKES)),
-            tuple((timer.timer, timer.due_us) for timer in port.timers(row.run)),
+            tuple((gate.gate, gate.state) for gate in port.rows(GateRow, row.run)),
+            tuple((effect.key, effect.state) for effect in port.rows(EffectRow, row.run)),
+            tuple((item.kind, item.name) for item in port.rows(ItemRow, row.run) if not item.name.startswith(_WAKES)),
+            tuple((timer.timer, timer.due_us) for timer in port.rows(TimerRow, row.run)),
         )  # fmt: skip
 
     def standing(self, run_id: str) -> Any:
@@ -162,9 +161,9 @@ class Scratch:
         if store == "memory":
             return "memory:"
         if store == "postgres":
-            from tests.postgres import places
+            from tests.store.postgres import shared_servers
 
-            self._postgres = self._postgres or places.new_url()
+            self._postgres = self._postgres or shared_servers.new_url()
             return self._postgres
         return f"{store}:{self._folder / f'case-{next(_count)}'}"
 

@@ -9,13 +9,14 @@ from unittest import mock
 
 import msgspec
 
-from holdfast.engine import children, effects, ending, goingback
+from holdfast.engine import children, completion, effects, journal_cut
 from holdfast.engine.commands import Send, Write, Written
-from holdfast.engine.verdicts import NOT_DONE
-from holdfast.runtime import carrier, descendants, rollback, unawaited, whole
-from holdfast.runtime.carrier import Carrier
-from holdfast.verbs import moving, needed, run_tree
-from tests.torture.engine_mutants import engine_mutated
+from holdfast.engine.failures import NOT_DONE
+from holdfast.operations import checkpoint_needs, fork, run_tree
+from holdfast.runtime import children as descendants
+from holdfast.runtime import interpreter, rollback, run_base, run_history
+from holdfast.runtime.interpreter import Interpreter
+from tests.faults.engine.mutants import engine_mutated
 
 
 class Mutant(NamedTuple):
@@ -36,7 +37,7 @@ def _children_not_undone() -> Iterator[None]:
     """A rollback over a finished child leaves what the child did."""
     with (
         mock.patch.object(rollback, "descendants", return_value=[]),
-        mock.patch.object(carrier, "attached_lines", return_value=[]),
+        mock.patch.object(interpreter, "attached_lines", return_value=[]),
     ):
         yield
 
@@ -53,25 +54,25 @@ def _second_end_unnoticed() -> Any:
         name = children.wake_name(parent["call"])
         return Send(parent["run"], "event", name, f"ended/{exe.run_id}/{exe.incarnation.hex()}")
 
-    return mock.patch.object(ending, "wake_parent", wake_parent)
+    return mock.patch.object(completion, "wake_parent", wake_parent)
 
 
 def _detached_started_again() -> Any:
     """Nothing records that a detached child was started, so each replay starts it again."""
-    write = Carrier._write
+    write = Interpreter._write
 
-    def written(holder: Carrier, command: Write) -> Any:
+    def written(holder: Interpreter, command: Write) -> Any:
         command.entries = [entry for entry in command.entries if entry["kind"] != "child_started"]
         if command.is_plain and not command.entries:
             return Written(holder.exe.position, 0, "running")
         return (yield from write(holder, command))
 
-    return mock.patch.object(Carrier, "_write", written)
+    return mock.patch.object(Interpreter, "_write", written)
 
 
 def _events_lost() -> Any:
     """A rollback past wait_for does not put the event back into the inbox."""
-    cut_at = goingback.cut_at
+    cut_at = journal_cut.cut_at
 
     def cut(*arguments: Any, **options: Any) -> Any:
         found = cut_at(*arguments, **options)
@@ -85,8 +86,8 @@ def _events_lost() -> Any:
 def _rollbacks_pruned() -> Iterator[None]:
     """Prune removes the entries that say what rollbacks took back, and a place that needs pruned entries is taken."""
     with (
-        mock.patch.object(needed, "_LASTING", frozenset()),
-        mock.patch.object(whole.Whole, "_check_reachable", return_value=None),
+        mock.patch.object(checkpoint_needs, "_LASTING", frozenset()),
+        mock.patch.object(run_history.RunHistory, "_check_reachable", return_value=None),
     ):
         yield
 
@@ -98,17 +99,17 @@ def _rollback_not_pinned() -> Any:
 
 def _rollback_forked() -> Any:
     """A fork of a run whose rollback is open carries the rollback out, too."""
-    return mock.patch.object(whole.Whole, "_check_open_rollback", return_value=None)
+    return mock.patch.object(run_history.RunHistory, "_check_open_rollback", return_value=None)
 
 
 def _waits_not_copied() -> Any:
     """A copy has neither the gates nor the timers nor the inbox of its source."""
-    recreated = moving.recreated
+    recreate = fork.recreate
 
     def without(*arguments: Any, **options: Any) -> Any:
-        return msgspec.structs.replace(recreated(*arguments, **options), timers=(), restore=None)
+        return msgspec.structs.replace(recreate(*arguments, **options), timers=(), restore=None)
 
-    return mock.patch.object(moving, "recreated", without)
+    return mock.patch.object(fork, "recreate", without)
 
 
 @contextlib.contextmanager
@@ -122,7 +123,7 @@ def _children_shared_by_copies() -> Iterator[None]:
     def unchanged(_: Any, tree: Any, new_id: str) -> Any:
         return [(new_id, tree.rows)]
 
-    with mock.patch.object(moving, "read_tree", alone), mock.patch.object(moving, "rename", unchanged):
+    with mock.patch.object(fork, "read_tree", alone), mock.patch.object(fork, "rename", unchanged):
         yield
 
 
@@ -133,7 +134,7 @@ def _timeouts_taken_for_failures() -> Any:
 
 def _missing_await_ignored() -> Any:
     """A call that is not awaited passes silently."""
-    return mock.patch.object(unawaited.UnawaitedCall, "__del__", lambda call: call._exe.unawaited.pop(id(call), None))
+    return mock.patch.object(run_base.UnawaitedCall, "__del__", lambda call: call._exe.unawaited.pop(id(call), None))
 
 
 def _of_engine(name: str) -> Callable[[], Any]:

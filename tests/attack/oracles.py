@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import holdfast
 from holdfast.engine.record import live_path
 from holdfast.errors import HoldfastError
-from holdfast.model.rows import EffectRow, RunRow
-from holdfast.store.pruning import PRUNED
+from holdfast.model.rows import EffectRow, ItemRow, RunRow
+from holdfast.operations.views import decode_body
+from holdfast.store.journal_pruning import PRUNED
 from holdfast.testing import replay
-from holdfast.verbs.values import body_value
 from tests.attack.deployment import Place, is_over, root_of
 from tests.attack.expected import Expected, may_fail
 from tests.attack.program import WORKFLOWS
@@ -40,7 +40,7 @@ class Oracles:
     def _replay(self, place: Place, row: RunRow) -> None:
         try:
             replay(place.processes[0].app, row.run_id)
-        except holdfast.MissingAwait as error:
+        except holdfast.errors.MissingAwait as error:
             if not may_fail(self._attack.first_of(row.run_id)["args"][0], "MissingAwait"):
                 self._attack.problem("replay", f"replay of {row.run_id}, {row.status}: {error}")
         except Exception as error:
@@ -55,7 +55,7 @@ class Oracles:
             return
         live = live_path([(entry.position, {**entry.data, "kind": entry.kind}) for entry in entries])
         received = [e["event"] for _, e in live if e["kind"] == "received" and "timeout" not in e]
-        unread = [item.name for item in place.onlooker.port.inbox(row.run, 0, 1000)]
+        unread = [item.name for item in place.onlooker.port.rows(ItemRow, row.run, 0, 1000)]
         for event in events:
             if event not in received and event not in unread:
                 self._attack.problem("event", f"{row.run_id} has lost event {event!r}, which was sent and accepted")
@@ -98,7 +98,7 @@ class Oracles:
         for place, row in self._attack.all_rows():
             there.add(row.run_id)
             self._judge_result(place, row)
-            for line in place.onlooker.port.effects(row.run):
+            for line in place.onlooker.port.rows(EffectRow, row.run):
                 known |= self._judge_line(row, line)
         self._judge_unknown(known, there)
         for place in self._attack.places():
@@ -125,7 +125,7 @@ class Oracles:
     def _judge_line(self, row: RunRow, line: EffectRow) -> set[str]:
         """Compare a line of a ledger with the world; gives its idempotency key."""
         world = self._attack.world
-        call: dict[str, Any] = body_value(line.call, "an effect") or {}
+        call: dict[str, Any] = decode_body(line.call, "an effect") or {}
         token = call.get("token", "")
         if call.get("reused") or not call.get("args"):
             return {token}
@@ -155,5 +155,5 @@ def describe(error: BaseException) -> str:
 
 def is_expected(error: BaseException) -> bool:
     """Whether an error may come out of the API although nothing is damaged and no code has changed."""
-    wrong = (holdfast.DamagedData, holdfast.Diverged, holdfast.StorageError)
+    wrong = (holdfast.DamagedData, holdfast.errors.Diverged, holdfast.StorageError)
     return isinstance(error, HoldfastError) and not isinstance(error, wrong)

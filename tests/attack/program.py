@@ -13,9 +13,9 @@ import holdfast
 from holdfast import App, AsyncRun
 from holdfast.errors import ChildFailed, EffectFailed, EffectInDoubt, GateExpired, StepFailed
 from tests.attack.world import AttackError, Node, World
-from tests.engine.either import as_def
+from tests.sync_and_async import as_def
 
-RETRY: Final = holdfast.Retry(attempts=3, first_s=60, longest_s=600, jitter=0)
+RETRY: Final = holdfast.Retry(attempts=3, initial_delay=60, max_delay=600, jitter=0)
 """Waits are long, so that the run is given back: the clock of an attack stands still while a call is carried out."""
 WORKFLOWS: Final = {"def": "attack", "async": "attack_async"}
 

@@ -1,4 +1,4 @@
-"""The slice of the attack that `make test` runs: known cases, random ones on all stores, and every known defect."""
+"""The slice of the attack that `make test` runs: known cases, random ones, and known defects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.attack.mutants import MUTANTS
 from tests.attack.shrink import explain
 
 _FIRST_SEED = 207_740_000
-"""The same cases every time, so that a failure is the change's; `make torture ATTACK=n` tries others."""
+"""Each slice has the same cases every time, so that a failure can be repeated; `make torture ATTACK=n` tries others."""
 _SLICES = 6
 _CASES = 50
 
@@ -35,6 +35,7 @@ def test_what_has_found_a_defect_once_finds_none(name: str, store: str, place: S
     assert not problems, f"{problems}\n  python -m tests.attack --case '{json.dumps(case)}'"
 
 
+@pytest.mark.torture(daily=2)
 @pytest.mark.parametrize("number", range(_SLICES))
 def test_random_workflows_keep_every_promise_whatever_is_done_to_them(number: int, place: Scratch) -> None:
     first = _FIRST_SEED + number * _CASES
@@ -42,6 +43,7 @@ def test_random_workflows_keep_every_promise_whatever_is_done_to_them(number: in
         pytest.fail(explain(case, outcome, place, seconds=30))
 
 
+@pytest.mark.torture(daily=4)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_known_defect_that_is_put_back_is_found(mutant: str, place: Scratch) -> None:
     found, what = caught(mutant, place)

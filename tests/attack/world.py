@@ -14,8 +14,9 @@ from typing import Any, Final
 import holdfast
 from holdfast.errors import StorageFailed
 from holdfast.model.commit import Commit, Committed, Outcome
+from holdfast.operations.views import decode_body
 from holdfast.store.port import StorePort
-from holdfast.verbs.values import body_value
+from tests.faulty_port import CAPABILITIES
 
 Node = dict[str, Any]
 
@@ -156,6 +157,9 @@ class WatchedPort:
         self._port = port
         self._world = world
         self._shared = shared
+        for name in CAPABILITIES:
+            if hasattr(port, name):  # isinstance does not ask __getattr__
+                setattr(self, name, getattr(port, name))
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         self._world.commits += len(commits)
@@ -171,7 +175,7 @@ class WatchedPort:
 
     def _note(self, commit: Commit) -> None:
         for effect in commit.effects:
-            call = body_value(effect.call, "an effect") if effect.call else None
+            call = decode_body(effect.call, "an effect") if effect.call else None
             if call and "token" in call and (not call.get("reused") or effect.state == "intent"):
                 path = call["args"][0] if call.get("args") else ""
                 self._world.note_intent(commit.run_id, call["token"], path)

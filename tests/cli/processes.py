@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.fork_server import COMMAND, LANGGRAPH, PLAIN, run
+
 SOURCE = str(Path(__file__).parents[2] / "src")
 PROJECT = str(Path(__file__).parents[2])
 TIMEOUT_S = 60.0
@@ -39,8 +41,13 @@ def environment(**more: str) -> dict[str, str]:
 
 def command(*arguments: str, cwd: Path, stdin: str = "", **env: str) -> Done:
     """Run `holdfast` to its end, without a terminal."""
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        cwd=cwd, env=environment(**env), input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
-    return Done(done.returncode, done.stdout, done.stderr)
+    wanted = environment(**env)
+    if any(name.startswith(("PYTHON", "LC_", "LANG")) for name in env):  # Python itself reads these when it starts
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=cwd, env=wanted, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+        return Done(done.returncode, done.stdout, done.stderr)
+    loaded = LANGGRAPH if "langgraph" in arguments else PLAIN
+    ended = run(COMMAND, *arguments, loaded=loaded, cwd=cwd, env=wanted, given=stdin, timeout_s=TIMEOUT_S)
+    return Done(ended.returncode, ended.stdout, ended.stderr)

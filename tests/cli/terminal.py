@@ -9,16 +9,14 @@ import re
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.cli.processes import TIMEOUT_S, environment
+from tests.fork_server import COMMAND, start
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"
@@ -28,17 +26,20 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 class Terminal:
     """`holdfast` in a terminal. Use it as a context manager; `expect` and `send` take turns, `wait` ends it."""
 
-    def __init__(
-        self, *arguments: str, cwd: Path, columns: int = 80, lines: int = 24, program: Sequence[str] = (), **env: str
-    ) -> None:
+    def __init__(self, *arguments: str, cwd: Path, columns: int = 80, lines: int = 24, **env: str) -> None:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self._ours = ours
-        self._process = subprocess.Popen(
-            [*(program or (sys.executable, "-m", "holdfast")), *arguments],
-            cwd=cwd, env=environment(**env), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - so that Ctrl-C reaches it; there are no threads
-        )  # fmt: skip
+        self._process = start(
+            COMMAND,
+            *arguments,
+            cwd=cwd,
+            env=environment(**env),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            owns_terminal=True,
+        )
         os.close(theirs)
         self.raw = ""
         """All it has shown, with colours."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import quote
 
 import holdfast
 from tests.cli.processes import Done
@@ -127,3 +128,39 @@ def test_the_exit_code_says_that_the_run_then_failed(app: holdfast.App, tmp_path
     assert run("send", "b", "doom", "--app", MAKE, "--store", url, cwd=tmp_path).code == 1
     left = answer(tmp_path, url, "c", "fail=yes", "--app", MAKE, "--enqueue")
     assert left.code == 0, "a worker takes it on"
+
+
+def start_parent(folder: Path, children: int) -> None:
+    with holdfast.App(f"sqlite:{folder / 'holdfast.db'}") as app:
+
+        @app.workflow
+        def item(run: holdfast.Run, number: int) -> bool:
+            return run.ask(f"Item {number}?", bool)
+
+        @app.workflow
+        def report(run: holdfast.Run) -> list[object]:
+            branches = [lambda r, n=n: r.child("item", n, key=f"I-{n}") for n in range(children)]
+            return run.gather(*branches)
+
+        app.start(report, run_id="rep")
+
+
+def test_open_gates_of_several_children_are_offered_with_their_runs(tmp_path: Path) -> None:
+    start_parent(tmp_path, 2)
+    listed = run("gates", "rep", "--json", cwd=tmp_path).data["gates"]
+    children = [gate["run_id"] for gate in listed]
+    assert len(set(children)) == 2
+    for more in ((), ("--gate", "ask")):
+        done = run("answer", "rep", *more, "answer=yes", cwd=tmp_path)
+        assert done.code == 2
+        assert all(f"holdfast answer {quote(child)}" in done.err.replace("\n", " ") for child in children), done.err
+    assert run("answer", children[0], "answer=yes", cwd=tmp_path).code == 0
+    assert run("answer", "rep", "--gate", "ask", "answer=yes", cwd=tmp_path).code == 0, "one is left"
+    assert run("gates", "rep", "--json", cwd=tmp_path).data["gates"] == []
+
+
+def test_a_field_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    start_parent(tmp_path, 1)
+    done = run("answer", "rep", "answer=yes", "answer=no", cwd=tmp_path)
+    assert done.code == 2
+    assert "answer is given twice" in done.err

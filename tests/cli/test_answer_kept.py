@@ -51,7 +51,7 @@ def test_an_answer_that_meets_changed_code_is_kept_and_that_is_said(tmp_path: Pa
     done = given(tmp_path, "usd", "answer", "order-17", "yes", "--by", "ana")
     assert done.code == 1
     assert "argument 'currency' of step 'price#1' changed" in done.out
-    assert "the answer of ana was recorded and is kept, but the run cannot go on" in done.err
+    assert "the answer of ana was recorded and is kept, but the run cannot continue" in done.err
     shown = given(tmp_path, "usd", "show", "order-17", "--json").data
     assert shown["standing"]["commands"][-1] == ["holdfast", "rollback", "order-17", "--to", "price"]
     (ask,) = [row for row in shown["rows"] if row["kind"] == "ask"]
@@ -66,7 +66,7 @@ def test_an_event_that_meets_changed_code_is_kept_and_gives_its_standing_as_json
     assert given(tmp_path, "eur", "answer", "order-17", "yes").code == 0
     done = given(tmp_path, "usd", "send", "order-17", "shipped", "7", "--json")
     assert (done.code, done.data["status"]) == (1, "paused")
-    assert "the event was recorded and is kept, but the run cannot go on: argument 'currency'" in done.err
+    assert "the event was recorded and is kept, but the run cannot continue: argument 'currency'" in done.err
     assert given(tmp_path, "eur", "resume", "order-17", "--json").data["status"] == "completed"
 
 
@@ -88,7 +88,7 @@ def test_an_answer_that_no_worker_has_taken_up_is_shown_with_who_gave_it(
     ).code == 0  # fmt: skip
     shown = run("show", "order-17", "--store", url, cwd=tmp_path)
     assert "by ana" in shown.out
-    assert "order-17: ready: it goes on when a worker takes it" in shown.out
+    assert ": it will run again when a worker takes it" in shown.out
     (ask,) = [row for row in run("show", "order-17", "--json", "--store", url, cwd=tmp_path).data["rows"]
               if row["kind"] == "ask"]  # fmt: skip
     assert (ask["state"], ask["by"], ask["result"]) == ("done", "ana", {"approve": False, "note": ""})

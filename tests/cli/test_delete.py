@@ -46,7 +46,7 @@ def test_a_terminal_is_asked(app: holdfast.App, tmp_path: Path, url: str) -> Non
     ended(app, "order-17")
     for keys, left in (("n\n", {"order-17"}), ("y\n", set())):
         with Terminal("delete", "order-17", "--store", url, cwd=tmp_path) as terminal:
-            terminal.expect("Delete run order-17 for good? [y/N]: ")
+            terminal.expect("Delete run order-17? This cannot be undone. [y/N]: ")
             terminal.send(keys)
             assert terminal.wait() == 0
         assert ids(app) == left
@@ -56,7 +56,7 @@ def test_a_run_that_has_not_ended_is_refused_unless_forced(app: holdfast.App, tm
     app.start("refund", "A-17", run_id="order-17")
     done = delete(tmp_path, url, "order-17", "--yes")
     assert done.code == 5
-    assert "has not ended, it is waiting; cancel it first" in done.err
+    assert "has not ended (waiting); cancel it first" in done.err
     assert delete(tmp_path, url, "order-17", "--dry-run").code == 5
     assert ids(app) == {"order-17"}
     assert delete(tmp_path, url, "order-17", "--yes", "--force").code == 0
@@ -81,7 +81,7 @@ def test_a_run_whose_effects_a_fork_may_still_take_is_refused(app: holdfast.App,
     app.fork("order-17", "fork", at="ask#1")
     done = delete(tmp_path, url, "order-17", "--yes")
     assert done.code == 5
-    assert "run 'fork' may take the outcomes of its effects" in done.err
+    assert "run 'fork' may reuse the outcomes of its effects" in done.err
     app.cancel("fork")
     assert delete(tmp_path, url, "order-17", "--yes").code == 5, "a rollback may take the fork on"
     assert delete(tmp_path, url, "order-17", "--yes", "--force").code == 0
@@ -97,7 +97,7 @@ def test_a_run_with_an_effect_in_doubt_is_refused(app: holdfast.App, tmp_path: P
     claim.complete()
     done = delete(tmp_path, url, "own", "--yes")
     assert done.code == 5
-    assert "whether 'pay' happened is not known" in done.err
+    assert "effects in doubt are recorded only in its ledger: 'pay'" in done.err
 
 
 def test_a_child_is_not_deleted_before_its_parent_has_ended(app: holdfast.App, tmp_path: Path, url: str) -> None:
@@ -119,4 +119,4 @@ def test_a_run_with_a_message_that_was_not_delivered_is_refused(app: holdfast.Ap
     assert isinstance(app.store.port.commit([Commit("order-17", b"12345678", send=(message,))])[0], Committed)
     done = delete(tmp_path, url, "order-17", "--yes")
     assert done.code == 5
-    assert "run 'other' has not got its message yet" in done.err
+    assert "its message to run 'other' is not delivered yet" in done.err

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.cli import exits
-from holdfast.cli.ages import age
+from holdfast.cli import exit_codes
+from holdfast.cli.format import age
 from holdfast.cli.output import ago, columns, duration, one_line, plain, size
 from tests.cli import shop
 from tests.cli.processes import command as run
 from tests.cli.processes import environment
 from tests.cli.terminal import Terminal
-from tests.postgres import places
+from tests.store.postgres import shared_servers
 
 COLOUR = "\x1b["
 
@@ -88,7 +88,7 @@ def test_a_password_is_never_shown(tmp_path: Path) -> None:
 
 
 def test_on_postgresql_a_run_is_answered_and_moved_on_by_a_worker(tmp_path: Path) -> None:
-    url = places.new_url()
+    url = shared_servers.new_url()
     with shop.make(url) as app:
         app.start("refund", "A-17", run_id="order-17")
         done = run("answer", "@latest", "approve=no", "note=", "--store", url, "--json", cwd=tmp_path)
@@ -127,26 +127,26 @@ def test_values_without_a_word_in_json_become_text() -> None:
     ("error", "code"),
     [
         (holdfast.InvalidInput("x"), 2),
-        (holdfast.RunNotFound("x"), 4),
-        (holdfast.RunExists("x"), 5),
-        (holdfast.Diverged("r", "a", "b", 1), 1),
-        (holdfast.StorageFailed("x"), 1),
+        (holdfast.errors.RunNotFound("x"), 4),
+        (holdfast.errors.RunExists("x"), 5),
+        (holdfast.errors.Diverged("r", "a", "b", 1), 1),
+        (holdfast.errors.StorageFailed("x"), 1),
         (holdfast.DamagedData("a", "b"), 1),
-        (exits.NoStore("x"), 4),
+        (exit_codes.NoStore("x"), 4),
         (KeyboardInterrupt(), 130),
         (RuntimeError("x"), 1),
     ],
 )
 def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
-    assert exits.code_of(error) == code
+    assert exit_codes.code_of(error) == code
 
 
 def test_messages_say_what_to_type_and_not_what_to_call(waiting: Path) -> None:
     with shop.make(f"sqlite:{waiting / 'holdfast.db'}") as app:
         app.start("mail", "ana", run_id="mail-1")
-    assert "`holdfast list` shows what is there" in run("pause", "nobody", cwd=waiting).err
-    assert "--force leaves these as they are" in run("rollback", "mail-1", "--to", "1", cwd=waiting).err
-    assert "say where to go back to with --to" in run("rollback", "mail-1", cwd=waiting).err
+    assert "`holdfast list` lists all runs" in run("pause", "nobody", cwd=waiting).err
+    assert "--force leaves them as they are" in run("rollback", "mail-1", "--to", "1", cwd=waiting).err
+    assert "name the place to return to with --to" in run("rollback", "mail-1", cwd=waiting).err
     for done in (run("fork", "mail-1~7", cwd=waiting), run("fork", "mail-1", "--at", "900", cwd=waiting)):
         assert "store." not in done.err
         assert "=True" not in done.err

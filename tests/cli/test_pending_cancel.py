@@ -1,4 +1,4 @@
-"""A cancel that no process has carried out yet is shown, and the run takes no answer any more."""
+"""A cancel that no process has carried out yet is shown, and the run accepts no answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_pending_cancel_is_shown_everywhere_and_no_answer_is_offered(
     assert "cancel was requested" not in cancelled.out
     assert "holdfast answer" not in cancelled.out
     shown = given("show", "order-17")
-    assert "a cancel by ana is pending: a worker carries it out when it takes the run, requested at " in shown.out
+    assert "a cancel by ana is pending: the next worker that takes it will carry it out, requested at " in shown.out
     assert shown.out.count("ana") == 1
     assert "holdfast answer" not in shown.out
     assert "holdfast worker --app" in shown.out
@@ -44,7 +44,7 @@ def test_a_pending_cancel_is_shown_everywhere_and_no_answer_is_offered(
     assert [gate["run_id"] for gate in given("gates", "--json").data["gates"]] == ["order-18"]
     answer = given("answer", "order-17", "approve=yes", "note=")
     assert answer.code == 5
-    assert "takes no answer any more: 'ana' asked to cancel it at " in answer.err
+    assert "accepts no answer: 'ana' requested its cancel at " in answer.err
     assert given("worker", "--app", MAKE, "--until-idle").code == 0
     assert app.handle("order-17").status() == "cancelled"
     assert "pending" not in given("show", "order-17").out
@@ -68,8 +68,8 @@ def test_a_run_with_a_pending_cancel_is_not_paused_and_not_told_to_be_cancelled(
     assert run("cancel", "order-17", "--by", "ana", "--store", url, cwd=tmp_path).code == 0
     pause = run("pause", "order-17", "--store", url, cwd=tmp_path)
     assert pause.code == 5
-    assert "a cancel of run 'order-17' by 'ana' is pending" in pause.err
+    assert "run 'order-17' was not paused: a cancel by 'ana' is pending" in pause.err
     delete = run("delete", "order-17", "--yes", "--store", url, cwd=tmp_path)
     assert delete.code == 5
-    assert "a cancel of it is pending, and a worker carries that out" in delete.err
+    assert "its cancel is pending until a worker takes it" in delete.err
     assert "cancel it first" not in delete.err

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from holdfast.testing import ManualClock
 from tests.cli.processes import command as run
 from tests.cli.processes import environment
 from tests.cli.terminal import Terminal
+from tests.fork_server import COMMAND, start
 
 
 def filled(store: holdfast.Store, runs: int, checkpoints: int = 6) -> None:
@@ -50,7 +48,7 @@ def test_without_a_terminal_it_needs_yes_and_then_frees_what_it_said(
     assert done.data["bytes_freed"] == planned
     assert app.store.stats().checkpoints == 6
     assert app.store.verify().ok
-    assert "there is nothing to remove" in run(*arguments, "--yes", cwd=tmp_path).out
+    assert "nothing to remove" in run(*arguments, "--yes", cwd=tmp_path).out
 
 
 def test_only_the_named_runs_are_pruned(app: holdfast.App, tmp_path: Path, url: str) -> None:
@@ -159,8 +157,8 @@ def test_what_is_kept_beyond_the_newest_is_counted_with_the_reason(app: holdfast
         }  # fmt: skip
     text = run(*arguments, cwd=tmp_path)
     assert text.code == 0
-    assert "there is nothing to remove" in text.out
-    assert "besides the newest 1 of each lane, 4 more checkpoints were kept, in 3 runs:" in text.out
+    assert "nothing to remove" in text.out
+    assert "besides the newest 1 of each lane, 4 more checkpoints were kept in 3 runs:" in text.out
     assert "1 from before an effect in doubt" in text.out
     assert max(map(len, text.out.splitlines())) <= 80
 
@@ -181,16 +179,13 @@ def test_killed_at_any_moment_it_leaves_a_sound_store_and_can_be_begun_again(
 ) -> None:
     filled(app.store, 40, 5)
     arguments = ["prune", "--all", "--keep-last", "1", "--yes", "--store", url]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *arguments], cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    quiet = subprocess.DEVNULL
+    process = start(COMMAND, *arguments, cwd=tmp_path, env=environment(), stdout=quiet, stderr=quiet)
     until = time.monotonic() + 30
     while process.poll() is None and app.store.stats().checkpoints == 200 and time.monotonic() < until:
         time.sleep(0.001)  # until it has removed something
     time.sleep(after_s)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.close()
     with holdfast.open(app.store.url) as store:
         assert store.verify().problems == []
         states = [store.load(f"run-{number:03}") for number in range(40)]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.table import HELPS
+from holdfast.cli.command_table import HELPS
 from holdfast.inspect.calls import FACTS, KINDS
-from holdfast.inspect.shapes import Row
+from holdfast.inspect.views import Row
 from tests.cli import shop
 from tests.cli.processes import command as run
 

@@ -18,7 +18,7 @@ from tests.cli.processes import TIMEOUT_S, Done, environment
 from tests.cli.processes import command as run
 
 CHILD = "P/child:payment#1"
-TAKES = "may take the outcomes of its effects"
+TAKES = "may reuse the outcomes of its effects"
 
 
 class Payments:
@@ -141,7 +141,7 @@ def test_a_child_stays_as_long_as_its_parent_is_there_which_may_be_rolled_back(
     payments: Payments, tmp_path: Path, url: str
 ) -> None:
     payments.start("parent", "P")
-    assert "it is a child that a rollback of run 'P' needs" in payments.problems(CHILD)
+    assert "a rollback of run 'P' needs this child run" in payments.problems(CHILD)
     assert prune(tmp_path, url, CHILD).code == 1
     assert payments.ids() == {"P", CHILD}
     assert prune(tmp_path, url, CHILD, "P").code == 0
@@ -206,7 +206,7 @@ def test_what_a_run_needs_that_could_not_be_removed_stays(payments: Payments) ->
 KILLED = """
 import os, pkgutil, importlib, sys
 import holdfast, holdfast.runtime
-from holdfast.runtime import moving
+from holdfast.runtime import execute
 
 app = holdfast.App(sys.argv[1])
 def pay():
@@ -222,7 +222,7 @@ def child(run): run.effect(pay)
 def parent(run): run.child(child)
 def die(*_): os.kill(os.getpid(), 9)
 def kill_before_delivery():
-    deliver = moving.deliver
+    deliver = execute.deliver
     for module in pkgutil.iter_modules(holdfast.runtime.__path__):
         module = importlib.import_module("holdfast.runtime." + module.name)
         if getattr(module, "deliver", None) is deliver:
@@ -252,7 +252,7 @@ def test_prune_keeps_a_run_whose_messages_were_not_delivered(
     assert done.code == 1
     (line,) = done.data["runs"]
     assert line["run_id"] == sender
-    assert f"run {receiver!r} has not got its message yet" in line["problem"]
+    assert f"its message to run {receiver!r} is not delivered yet" in line["problem"]
     assert needed in line["problem"]
     assert python("app.worker().run(until_idle=True)") == 0
     shown = run("show", receiver, "--store", url, "--json", cwd=tmp_path)

@@ -96,17 +96,17 @@ def test_in_a_terminal_it_asks(app: holdfast.App, tmp_path: Path, url: str) -> N
     paid(app)
     arguments = ("rollback", "order-17", "--to", "ask#1", "--store", url)
     with Terminal(*arguments, cwd=tmp_path) as terminal:
-        terminal.expect("Take order-17 back to position")
+        terminal.expect("Roll order-17 back to position")
         terminal.send("n\n")
         terminal.expect("nothing was done")
         assert terminal.wait() == 0
     with Terminal(*arguments, cwd=tmp_path) as terminal:
-        terminal.expect("Take order-17 back to position")
+        terminal.expect("Roll order-17 back to position")
         terminal.send(CTRL_C)
         assert terminal.wait() == 130
     assert app.handle("order-17").status() == "waiting"
     with Terminal(*arguments, cwd=tmp_path) as terminal:
-        terminal.expect("Take order-17 back to position")
+        terminal.expect("Roll order-17 back to position")
         terminal.send("y\n")
         terminal.expect("order-17 is ready")
         assert terminal.wait() == 0
@@ -114,7 +114,7 @@ def test_in_a_terminal_it_asks(app: holdfast.App, tmp_path: Path, url: str) -> N
 
 BEGIN_AND_DIE = """
 import os, sys, holdfast
-from holdfast.store.committer import Committer
+from holdfast.store.group_commit import Committer
 commit = Committer.commit
 
 def commit_and_die(self, given):
@@ -145,6 +145,6 @@ def test_a_cancelled_run_goes_on_after_a_rollback_and_that_is_said(app: holdfast
     app.cancel("order-17")
     done = run("rollback", "order-17", "--to", "ask", "--yes", "--store", url, "--app", MAKE, cwd=tmp_path)
     assert done.code == 0, done.err
-    assert "order-17 is cancelled; the rollback takes that back, and the run goes on" in done.out
+    assert "order-17 is cancelled; after the rollback it continues" in done.out
     assert app.handle("order-17").status() == "waiting"
-    assert "only a rollback" in run("cancel", "--help", cwd=tmp_path).out.lower()
+    assert "continues only after a rollback" in " ".join(run("cancel", "--help", cwd=tmp_path).out.split())

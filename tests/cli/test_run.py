@@ -133,7 +133,8 @@ def test_a_function_nobody_registered_is_refused_before_anything_is_written(refu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nothing.yaml",), "cannot be read"), (("refund",), "no workflow 'refund'"), (("app.py",), "is no definition"),
+        (("nothing.yaml",), "cannot be read"), (("refund",), "no workflow 'refund'"),
+        (("app.py",), "is not a definition"),
         (("flow.yaml", "-i", "order"), "write name=value"), (("flow.yaml", "-i", "ordr=A"), "order"),
         (("flow.yaml", "--input-file", "flow.yaml"), "is not JSON"),
     ],
@@ -165,17 +166,17 @@ def test_timers_that_are_due_soon_are_waited_for_and_others_are_left(tmp_path: P
     short = command("run", "nap.json", "-i", "s=1.2", cwd=tmp_path)
     assert (short.code, "is completed" in short.out) == (0, True)
     long = command("run", "nap.json", "-i", "s=3600", "--run-id", "long", cwd=tmp_path)
-    assert (long.code, "long is waiting" in long.out, "goes on in" in long.out) == (0, True, True)
+    assert (long.code, "long is waiting" in long.out, "a timer is due in" in long.out) == (0, True, True)
 
 
 def test_a_breakpoint_asks_in_a_terminal_and_is_left_without_one(tmp_path: Path) -> None:
     flow = {"id": "f", "stages": [{"id": "one", "type": "set", "values": {"x": 1}, "breakpoint": "look first"}]}
     (tmp_path / "f.json").write_text(json.dumps(flow))
     done = command("run", "f.json", "--run-id", "a", cwd=tmp_path)
-    assert (done.code, "look first; go on with: holdfast resume a" in done.out) == (0, True)
+    assert (done.code, "look first; continue with: holdfast resume a" in done.out) == (0, True)
     assert command("resume", "a", cwd=tmp_path).out.strip() == "a is completed"
     with Terminal("run", "f.json", "--run-id", "b", cwd=tmp_path) as terminal:
-        terminal.expect("Paused: look first. Go on?")
+        terminal.expect("Paused: look first. Continue?")
         terminal.send("y\n")
         terminal.expect("b is completed")
         assert terminal.wait() == 0
@@ -223,7 +224,7 @@ def test_verify_says_what_is_wrong_with_its_line(refund: Path) -> None:
     assert done.code == 1
     line = next(n for n, text in enumerate(flow.read_text().splitlines(), 1) if "id: pay" in text)
     assert f"flow.yaml line {line}: error: stage 'pay': no function 'pai' is registered" in done.out
-    assert "nobody writes 'qoute'" in done.out
+    assert "no stage or variable writes 'qoute'" in done.out
     found = command("graph", "verify", "flow.yaml", "--json", cwd=refund).data
     assert found["ok"] is False
     assert {"level", "code", "message", "stage", "line", "path"} == set(found["findings"][0])
@@ -256,3 +257,32 @@ def test_a_workflow_of_another_process_is_only_started_if_that_is_said(refund: P
     done = command("run", "elsewhere", "-i", "a=1", "--run-id", "e", "--enqueue", cwd=refund)
     assert done.code == 0, done.err
     assert "e is ready" in done.out
+
+
+def test_wrong_input_of_a_workflow_of_code_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "items.py").write_text(
+        "import holdfast\n"
+        "app = holdfast.App('sqlite:holdfast.db')\n"
+        "@app.workflow\n"
+        "def report(run, numbers: list[str]):\n"
+        "    return run.ask('Fine?', bool)\n"
+    )
+    for given, words in (
+        (("num=3",), "takes no input 'num': did you mean 'numbers'? it takes numbers"),
+        (("numbers=I-1,I-2",), "values of --input are JSON"),
+        (("numbers=[]", "numbers=[]"), "numbers is given twice"),
+    ):
+        options = [part for pair in given for part in ("-i", pair)]
+        done = command("run", "report", "--app", "items:app", *options, cwd=tmp_path)
+        assert (done.code, words in " ".join(done.err.split())) == (2, True), done.err
+
+
+def test_check_names_the_error_of_a_workflow_that_gained_a_parameter(tmp_path: Path) -> None:
+    code = "import holdfast\napp = holdfast.App('sqlite:holdfast.db')\n"
+    code += "@app.workflow\ndef w(run{}):\n    run.ask('?', bool)\n"
+    (tmp_path / "old.py").write_text(code.format(""))
+    (tmp_path / "new.py").write_text(code.format(", extra"))
+    assert command("run", "w", "--app", "old:app", "--run-id", "r", cwd=tmp_path).code == 3
+    done = command("check", "r", "--app", "new:app", "--json", cwd=tmp_path)
+    assert done.code == 5
+    assert "TypeError: w() missing 1 required positional argument: 'extra'" in done.data["runs"][0]["detail"]

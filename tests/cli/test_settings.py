@@ -71,7 +71,8 @@ def test_a_setting_there_is_not_is_wrong_usage_and_those_there_are_are_named(tmp
     done = run("list", cwd=tmp_path)
     assert done.code == 2
     assert (
-        "[tool.holdfast] in pyproject.toml has 'App', 'stor', which is no setting; there are store and app" in done.err
+        "[tool.holdfast] in pyproject.toml has 'App', 'stor', which is not a setting; the settings are store and app"
+        in done.err
     )
 
 
@@ -118,9 +119,9 @@ def test_an_app_is_found_by_module_by_file_and_in_the_project(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("nothing", "names no app"),
-        ("no_such_module:app", "there is no module"),
-        ("no_such.py:app", "there is no file no_such.py"),
+        ("nothing", "does not name an app"),
+        ("no_such_module:app", "was not found in"),
+        ("no_such.py:app", "no_such.py does not exist"),
         ("tests.cli.shop:no_such", "has no 'no_such'"),
         ("tests.cli.shop:not_an_app", "neither a holdfast.App nor a function"),
         ("tests.cli.shop:broken", "RuntimeError: no such shop"),

@@ -15,9 +15,9 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from holdfast.adapters.langgraph import HoldfastSaver
+from tests.adapters.langgraph.material import Plain, chat, config, said
 from tests.cli.processes import command as run
 from tests.golden.threads import approval
-from tests.langgraph.material import Plain, chat, config, said
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_reading_threads_needs_no_langgraph(folder: Path, url: str) -> None:
     code = (
         "import sys; sys.modules['langgraph'] = sys.modules['langchain_core'] = None\n"
         "import holdfast\n"
-        "from holdfast.inspect.inbox import gates_of\n"
+        "from holdfast.inspect.status import gates_of\n"
         "from holdfast.inspect.timeline import timeline\n"
         f"with holdfast.open({url!r}) as store:\n"
         "    print(len(gates_of(store)), timeline(store, 'A-17').standing.next_node)"

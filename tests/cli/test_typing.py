@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import field
-from holdfast.inspect.plain import as_data
+from holdfast.inspect.views import as_data
 from tests.cli.processes import command as run
 from tests.cli.terminal import Terminal
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 class Shop:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncRun, RunFailed
 from holdfast.testing import replay
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 async def wait(run: AsyncRun, what: str) -> Any:
@@ -142,5 +142,5 @@ def test_two_calls_at_once_without_a_key_fail_the_run_even_in_a_task_that_no_cod
         return "yes" if tasks[0] in done else "no"
 
     awaiting.start(flow)
-    with pytest.raises(RunFailed, match="still in flight"):
+    with pytest.raises(RunFailed, match="has not finished"):
         awaiting.app.send(awaiting.run_id, "yes").result(5)

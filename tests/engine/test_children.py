@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, ChildFailed, NotFinished, RunFailed, StorageFailed, UnknownWorkflow
+from holdfast import AsyncRun, NotFinished, RunFailed
+from holdfast.errors import ChildFailed, StorageFailed, UnknownWorkflow
 from holdfast.testing import replay
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 def test_a_child_is_a_run_of_its_own_and_its_result_is_the_parents(stage: Stage) -> None:
@@ -278,6 +279,6 @@ def test_whoever_waits_for_a_child_that_no_worker_knows_is_told(local: Stage) ->
     async def parent(run: AsyncRun) -> Any:
         return await run.child("kidd", enqueue=True)
 
-    child = rf"child run '{local.run_id}/child:kidd#1' of workflow 'kidd', which no living worker knows$"
+    child = rf"child run '{local.run_id}/child:kidd#1' of workflow 'kidd', which no running worker knows$"
     with pytest.raises(NotFinished, match=child):
         local.start(parent).result(0)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, DidNotHappen, Happened, StorageFailed
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, DidNotHappen, Happened
+from holdfast.errors import StorageFailed
+from tests.harness import Stage
 
 
 def world(stage: Stage) -> Callable[[AsyncRun], Any]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, InvalidInput, Keep, RunError
+from holdfast import AsyncRun, InvalidInput, Keep
+from holdfast.errors import RunError
 from holdfast.testing import replay
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 def letter(stage: Stage) -> None:
@@ -105,7 +106,7 @@ def test_a_fork_between_turns_begins_the_next_turn_with_its_state(stage: Stage) 
     assert stage.app.rollback(fork, to=turns[-1].covers).result(5)[:1] == ["1:0"], "before the fork there was no edit"
 
 
-def test_an_edit_is_refused_before_anything_is_written_or_pauses_the_run(stage: Stage) -> None:
+def test_an_edit_that_does_not_fit_makes_no_fork_or_pauses_one_that_a_worker_executes(stage: Stage) -> None:
     letter(stage)
     stage.start("flow")
     for wrong in ({"state": [1]}, {"update": ["a"]}, {"update": {"": 1}}, {"update": {"a..b": 1}}):
@@ -117,9 +118,12 @@ def test_an_edit_is_refused_before_anything_is_written_or_pauses_the_run(stage: 
     with pytest.raises(InvalidInput, match="draft"):
         stage.app.fork(stage.run_id, fork, at="ask#1", update={"draft.x.y": 1})
     stage.app.answer(stage.run_id, {"ok": True})
-    with pytest.raises(RunError, match="draft"):  # after a call, only a replay finds the state
+    with pytest.raises(InvalidInput, match="draft"):  # after a call, only a replay finds the state
         stage.app.fork(stage.run_id, fork, at="send", update={"draft.x.y": 1})
-    assert stage.status(fork) == "paused"
+    assert stage.onlooker.port.run(fork) is None
+    with pytest.raises(RunError, match="draft"):
+        stage.app.resume(stage.app.fork(stage.run_id, fork, at="send", update={"draft.x.y": 1}, enqueue=True).run_id)
+    assert stage.app.cancel(fork).status() == "cancelled"
 
 
 def test_a_path_that_the_saved_state_does_not_have_makes_no_fork(stage: Stage) -> None:

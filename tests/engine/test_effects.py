@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Diverged, EffectFailed, InvalidInput, KeyReused, Retry, StepFailed
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, EffectFailed, InvalidInput, Retry, StepFailed
+from holdfast.errors import Diverged, KeyReused
+from tests.harness import Stage
 
 
 def test_the_intent_is_durable_before_the_call_and_the_outcome_after_it(stage: Stage) -> None:
@@ -60,7 +61,7 @@ def test_the_idempotency_key_stays_the_same_over_retries_and_resumes(stage: Stag
 
     @stage.flow
     async def flow(run: AsyncRun) -> list[str]:
-        first = await run.effect(pay, 3, in_doubt="retry", retry=Retry(attempts=9, first_s=0))
+        first = await run.effect(pay, 3, in_doubt="retry", retry=Retry(attempts=9, initial_delay=0))
         return [first, await run.effect(pay, 3), await run.effect(pay, 4)]
 
     stage.start_and_die(flow)
@@ -93,7 +94,7 @@ def test_a_failing_effect_is_recorded_as_failed_and_raises_the_same_on_replay(st
     @stage.flow
     async def flow(run: AsyncRun) -> None:
         try:
-            await run.effect(pay, retry=Retry(attempts=2, first_s=0), not_done=PermissionError)
+            await run.effect(pay, retry=Retry(attempts=2, initial_delay=0), not_done=PermissionError)
         except EffectFailed as error:
             seen.append(error)
         await run.ask("more?", bool)
@@ -121,7 +122,7 @@ def test_a_long_wait_between_attempts_gives_the_run_back(stage: Stage) -> None:
 
     @stage.flow
     async def flow(run: AsyncRun) -> str:
-        return await run.effect(pay, retry=Retry(attempts=2, first_s=600, longest_s=600, jitter=0))
+        return await run.effect(pay, retry=Retry(attempts=2, initial_delay=600, max_delay=600, jitter=0))
 
     assert stage.start(flow).status() == "waiting"
     stage.restart()

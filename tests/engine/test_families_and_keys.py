@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, ClaimLost, DidNotHappen, InDoubt, Keep, KeyReused
-from holdfast.model.commit import Commit, Guard, Take
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, DidNotHappen, InDoubt, Keep
+from holdfast.errors import ClaimLost, KeyReused
+from holdfast.model.commit import Commit, Guard, TakeClaim
+from tests.harness import Stage
 
 
 def paying(stage: Stage) -> Any:
@@ -206,7 +207,7 @@ def test_a_claim_lost_while_the_run_begins_to_wait_is_told_as_such(local: Stage)
             row = local.onlooker.port.run(local.run_id)
             assert row is not None
             guard = Guard(incarnation=row.incarnation, gone=row.fence)
-            taken = Take("thief", b"n" * 16, 60_000_000)
+            taken = TakeClaim("thief", b"n" * 16, 60_000_000)
             local.onlooker.port.commit([Commit(local.run_id, b"c" * 8, guard, take=taken)])
 
     local.wire.before = steal

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, AsyncRun, InvalidInput, RollbackFailed, StepFailed, UnknownWorkflow
-from holdfast.runtime import codec
+from holdfast import App, AsyncRun, InvalidInput, StepFailed
+from holdfast.errors import RollbackFailed, UnknownWorkflow
+from holdfast.runtime import replay_input
 from holdfast.testing import replay
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 class Bank:
@@ -187,7 +188,7 @@ def test_nobody_goes_to_behind_what_an_interrupted_rollback_has_undone(local: St
     assert local.calls == [("pay", "A"), "given back"]
     before = local.journal()
     for behind in ("cp", "buy#1"):
-        with pytest.raises(InvalidInput, match="has begun; take it up"):
+        with pytest.raises(InvalidInput, match="has begun; continue it"):
             local.app.rollback(local.run_id, to=behind)
     assert local.journal() == before
     bank.closed = False
@@ -199,7 +200,7 @@ def test_nobody_goes_to_behind_what_an_interrupted_rollback_has_undone(local: St
 def test_an_effect_whose_result_cannot_be_kept_counts_as_done_and_is_undone(
     local: Stage, big: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codec, "_VALUE_BYTES_MAX", 100_000)
+    monkeypatch.setattr(replay_input, "_VALUE_BYTES_MAX", 100_000)
 
     def refund(receipt: Any, order: str) -> None:
         local.calls.append(("refund", receipt))
@@ -236,7 +237,7 @@ def test_an_effect_whose_result_cannot_be_kept_counts_as_done_and_is_undone(
 def test_an_effect_with_a_too_large_result_fails_the_same_on_replay(
     local: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codec, "_VALUE_BYTES_MAX", 100_000)
+    monkeypatch.setattr(replay_input, "_VALUE_BYTES_MAX", 100_000)
     seen: list[str] = []
 
     def pay() -> str:
@@ -276,7 +277,7 @@ def test_a_fork_of_a_cancelled_run_begins_before_its_cancellation(stage: Stage) 
     assert fork.status() == "waiting"
     assert stage.app.answer(fork.run_id, "on").result(5) == "on"
     for inside in (4, 5, "clean_up#1"):
-        with pytest.raises(InvalidInput, match="lies in its cleaning up; choose 3 or less"):
+        with pytest.raises(InvalidInput, match="is in its cleanup; choose 3 or less"):
             stage.app.fork(stage.run_id, f"{stage.run_id}-c", at=inside)
     assert stage.app.fork(stage.run_id, f"{stage.run_id}-c", at=3).status() == "waiting"
 

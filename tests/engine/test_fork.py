@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, CheckpointNotFound, InvalidInput, RunExists
+from holdfast import AsyncRun, InvalidInput
+from holdfast.errors import CheckpointNotFound, RunExists
 from holdfast.testing import replay
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 def paying(stage: Stage) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, DidNotHappen, EffectInDoubt, Happened, InvalidAnswer, StorageFailed
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, DidNotHappen, EffectInDoubt, Happened, InvalidAnswer
+from holdfast.errors import StorageFailed
+from tests.harness import Stage
 
 
 @dataclasses.dataclass
@@ -99,7 +100,7 @@ def test_an_effect_declared_idempotent_is_tried_again(stage: Stage) -> None:
 
 def test_an_effect_may_be_declared_to_fail_in_doubt(stage: Stage) -> None:
     dies_while_paying(stage, in_doubt="fail")
-    assert stage.resume().result(5) == "in doubt: the process died while it was under way"
+    assert stage.resume().result(5) == "in doubt: the process died during the call"
     assert stage.calls == [30]
     assert the_ledger(stage) == ["in_doubt"]
 
@@ -251,7 +252,7 @@ def test_the_gate_shows_the_idempotency_key_and_what_the_check_said(stage: Stage
         "key": line.key,
         "idempotency_key": line.idempotency_key,
         "arguments": ["30"],
-        "why": "the process died while it was under way",
+        "why": "the process died during the call",
         "check": "raised ConnectionError: bank is closed",
     }
     assert line.state == "in_doubt"

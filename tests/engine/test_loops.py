@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, RunError, RunFailed
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, RunFailed
+from holdfast.errors import RunError
+from tests.harness import Stage
 
 
 def test_a_resume_skips_finished_turns_and_replays_the_current_one(stage: Stage) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AlreadyAnswered, AsyncRun, NotFound, RunClaimed, RunEnded, RunFailed, StepFailed
+from holdfast import AlreadyAnswered, AsyncRun, NotFound, RunClaimed, RunFailed, StepFailed
+from holdfast.errors import RunEnded
 from holdfast.limits import BRANCHES_MAX
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 class Doubler:

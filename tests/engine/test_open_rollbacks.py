@@ -10,8 +10,8 @@ import pytest
 import holdfast
 from holdfast import App, AsyncRun, InvalidInput, Keep, Run
 from holdfast.testing import replay
-from tests.engine.stage import Stage
 from tests.engine.test_rollback import Shop
+from tests.harness import Stage
 
 # --- rollbacks that stand open, and forks of what is under way -------------------------------------------------------
 
@@ -43,7 +43,7 @@ def looped_effects(app: App) -> list[int]:
 def test_a_prune_keeps_what_an_open_rollback_goes_back_to(app: App) -> None:
     undone = looped_effects(app)
     first = next(iter(app.store.history("r"))).checkpoint_id
-    with pytest.raises(holdfast.RollbackFailed):
+    with pytest.raises(holdfast.errors.RollbackFailed):
         app.rollback("r", to=first)
     app.store.prune("r", Keep(journal=True))
     assert app.store.verify().problems == []
@@ -80,7 +80,7 @@ def test_a_rollback_is_planned_again_if_the_run_is_pruned_meanwhile(stage: Stage
 
 def test_a_run_whose_rollback_stands_open_is_not_forked_from_its_end(app: App) -> None:
     undone = looped_effects(app)
-    with pytest.raises(holdfast.RollbackFailed):
+    with pytest.raises(holdfast.errors.RollbackFailed):
         app.rollback("r", to=1)
     with pytest.raises(InvalidInput, match="has begun"):
         app.fork("r", "f")
@@ -101,7 +101,7 @@ def test_a_fork_that_tried_its_sources_effect_again_leaves_undoing_it_to_the_sou
     @stage.flow
     async def flow(run: AsyncRun) -> Any:
         await run.step(len, "a")
-        retry = holdfast.Retry(attempts=3, first_s=60, jitter=0)
+        retry = holdfast.Retry(attempts=3, initial_delay=60, jitter=0)
         await run.effect(pay, "a", undo=shop.give_back, in_doubt="retry", retry=retry)
         return await run.ask("Go on?", {"yes": bool})
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Diverged, RunFailed, StepFailed
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, RunFailed, StepFailed
+from holdfast.errors import Diverged
+from tests.harness import Stage
 
 
 def test_after_a_crash_in_the_middle_of_a_map_only_unfinished_items_run_again(stage: Stage) -> None:
@@ -171,7 +172,7 @@ def test_a_loop_in_a_branch_is_refused(local: Stage) -> None:
 
         await run.gather(branch)
 
-    with pytest.raises(RunFailed, match="belongs to the run's own line of work"):
+    with pytest.raises(RunFailed, match="belongs in the main flow of a run"):
         local.start(flow).result(5)
 
 

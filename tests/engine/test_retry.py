@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import App, AsyncRun, Conflict, RunFailed, StepFailed, UnknownWorkflow
+from holdfast import App, AsyncRun, Conflict, RunFailed, StepFailed
+from holdfast.errors import UnknownWorkflow
 from tests.engine.shop import Shop, fail, shop
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 __all__ = ["shop"]
 
@@ -61,7 +62,7 @@ def test_a_failed_effect_that_may_have_happened_is_in_doubt(stage: Stage, policy
         assert stage.app.handle(stage.run_id).result(5) == "found"
     else:
         (gate,) = stage.app.gates(stage.run_id)
-        assert "it raised KeyError: 'receipt_id'" in gate.prompt
+        assert "It raised KeyError: 'receipt_id'" in gate.prompt
         assert [effect.state for effect in stage.onlooker.effects(stage.run_id)] == ["in_doubt"]
         stage.restart()
         stage.app.resume(stage.run_id)
@@ -341,7 +342,7 @@ def test_the_failure_says_that_it_can_be_retried(stage: Stage, shop: Shop) -> No
     fail(stage, flow)
     with pytest.raises(RunFailed, match=r"app\.retry"):
         stage.app.handle(stage.run_id).result(5)
-    with pytest.raises(holdfast.RunEnded, match=r"app\.retry"):
+    with pytest.raises(holdfast.errors.RunEnded, match=r"app\.retry"):
         stage.app.resume(stage.run_id)
 
 

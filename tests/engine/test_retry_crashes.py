@@ -9,7 +9,7 @@ import holdfast
 from holdfast import AsyncRun
 from holdfast.model.commit import Commit
 from tests.engine.shop import Shop, fail, shop
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 __all__ = ["shop"]
 

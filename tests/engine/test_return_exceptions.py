@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Diverged, RunFailed, StepFailed
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, RunFailed, StepFailed
+from holdfast.errors import Diverged
+from tests.harness import Stage
 
 
 def told(found: list[Any]) -> list[Any]:

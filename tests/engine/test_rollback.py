@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, InvalidInput, NotFound, RollbackFailed, RollbackRefused, RunClaimed, StorageFailed
+from holdfast import AsyncRun, InvalidInput, NotFound, RunClaimed
+from holdfast.errors import RollbackFailed, RollbackRefused, StorageFailed
+from holdfast.model.views import RollbackPlan
 from holdfast.testing import replay
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 class Shop:
@@ -309,7 +311,7 @@ def test_a_rollback_can_itself_be_gone_back_behind(stage: Stage) -> None:
     assert stage.app.answer(stage.run_id, {"ok": True}).result(5)[1] is True
     assert [effect.state for effect in stage.onlooker.effects(stage.run_id)] == ["done", "done", "done"]
     assert len([call for call in stage.calls if call[0] == "buy"]) == 12
-    assert isinstance(stage.app.rollback_plan(stage.run_id, to=2), holdfast.RollbackPlan)
+    assert isinstance(stage.app.rollback_plan(stage.run_id, to=2), RollbackPlan)
 
 
 def test_a_process_without_the_workflow_begins_a_rollback_and_one_that_knows_it_carries_it_out(alone: Stage) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Conflict, InvalidInput, RollbackFailed, RollbackRefused, RunClaimed, StorageFailed
+from holdfast import AsyncRun, Conflict, InvalidInput, RunClaimed
+from holdfast.errors import RollbackFailed, RollbackRefused, StorageFailed
 from holdfast.testing import replay
-from tests.engine.stage import Stage
 from tests.engine.test_rollback import Shop
+from tests.harness import Stage
 
 
 def family(stage: Stage, shop: Shop) -> None:
@@ -262,6 +263,6 @@ def test_a_finished_child_that_was_deleted_stops_the_rollback(stage: Stage) -> N
     kid = f"{stage.run_id}/child:kid#1"
     assert stage.onlooker.delete(kid)
     assert stage.app.rollback_plan(stage.run_id, to=2).missing == (kid,)
-    with pytest.raises(RollbackRefused, match="was deleted"):
+    with pytest.raises(RollbackRefused, match="is not in this store"):
         stage.app.rollback(stage.run_id, to=2)
     assert stage.calls == ALL

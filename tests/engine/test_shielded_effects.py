@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import AsyncRun, Retry
 from holdfast.model.commit import Commit
-from tests.engine.stage import Stage, until
+from tests.harness import Stage, until
 
 
 def states(stage: Stage) -> list[str]:
@@ -131,7 +131,7 @@ def test_a_cancelled_task_does_not_try_its_effect_again(awaiting: Stage, error: 
 
     @awaiting.flow
     async def flow(run: AsyncRun) -> Any:
-        retry = Retry(attempts=3, first_s=0)
+        retry = Retry(attempts=3, initial_delay=0)
         task = asyncio.create_task(run.effect(pay, key="pay", retry=retry, in_doubt="retry"))
         if not begun.is_set():
             await begun.wait()

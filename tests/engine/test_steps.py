@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncRun, Diverged, InvalidInput, RunFailed
-from holdfast.engine.call_arguments import Given, changed_argument
-from holdfast.runtime.codec import CODEC
-from tests.engine.stage import Stage
+from holdfast import AsyncRun, InvalidInput, RunFailed
+from holdfast.engine.arguments import Given, changed_argument
+from holdfast.errors import Diverged
+from holdfast.runtime.replay_input import CODEC
+from tests.harness import Stage
 
 
 def test_a_recorded_step_is_not_run_again_after_a_crash(stage: Stage) -> None:
@@ -190,7 +191,7 @@ def test_two_calls_without_a_key_at_a_time_are_refused(awaiting: Stage) -> None:
         keyed = await asyncio.gather(run.step(slow, 3, key="c"), run.step(slow, 4, key="d"))
         return [both[0], type(both[1]).__name__, str(both[1]), *keyed]
 
-    with pytest.raises(RunFailed, match="still in flight"):
+    with pytest.raises(RunFailed, match="has not finished"):
         awaiting.start(flow).result(5)
     assert [entry["result"] for entry in awaiting.journal("step")] == [1, 3, 4], "what was done stays done"
 
@@ -222,7 +223,7 @@ def test_threads_of_a_def_workflow_cannot_call_at_the_same_time_either() -> None
         thread.join()
         return found
 
-    with pytest.raises(RunFailed, match="'slow#1' is still in flight"):
+    with pytest.raises(RunFailed, match=r"'slow#1' of run .* has not finished"):
         app.start(flow).result(5)
     app.close()
 
@@ -256,7 +257,7 @@ def _charge(order: str, amount: int, *, note: str = "") -> str:
     (("A-17", 12), {"note": "x"}, "argument 'amount'", "12"),
     (("B-18", 10), {"note": "x"}, "argument 'order'", "'B-18'"),
     (("A-17", 10), {"note": "y" * 500}, "argument 'note'", "'yyyy"),
-    (("A-17", 10), {}, "argument 'note'", "is not given any more"),
+    (("A-17", 10), {}, "argument 'note'", "is no longer given"),
 ])  # fmt: skip
 def test_a_divergence_names_the_argument_that_changed_first(
     stage: Stage, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], first: str, now: str
@@ -285,7 +286,7 @@ def test_a_divergence_names_the_argument_that_changed_first(
     assert now in text
     assert "with other arguments" in text
     assert len(text) < 600
-    if kind != "step" and "not given" not in now:  # the ledger has the values of then
+    if kind != "step" and "no longer given" not in now:  # the ledger has the values of then
         assert "changed from" in text
 
 

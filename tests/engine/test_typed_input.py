@@ -16,7 +16,8 @@ import pydantic
 import pytest
 
 import holdfast
-from holdfast import App, AsyncRun, InvalidInput, NotFinished, Run, Unstorable
+from holdfast import App, AsyncRun, InvalidInput, NotFinished, Run
+from holdfast.errors import Unstorable
 from holdfast.inspect.timeline import timeline
 from holdfast.testing import replay
 
@@ -232,7 +233,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (int, "5", "int"),
     (Note, {"text": 3}, "str"),
     (bytes, "text", "bytes"),
-    (Item | Box, {"neither": 1}, "none of the choices"),
+    (Item | Box, {"neither": 1}, "none of the types"),
     (Cart, {"orders": [{"number": "many"}]}, "number.*orders"),
     (Choice, {"what": "text"}, "what"),
     (Chosen, {"colour": "red"}, "what"),
@@ -367,5 +368,5 @@ def test_enqueued_input_that_does_not_fit_pauses_the_run_and_says_why(tmp_path: 
         assert (handle.status(), worker.failed) == ("paused", 1)
         assert "does not fit" in client.store.journal("r")[-1].data["message"]
         assert "argument 'value' does not fit" in timeline(client.store, "r").standing.sentence
-        with pytest.raises(NotFinished, match=r"cannot go on as things are: .* argument 'value' does not fit"):
+        with pytest.raises(NotFinished, match=r"cannot continue: .* argument 'value' does not fit"):
             handle.result(0)

@@ -14,7 +14,7 @@ import msgspec
 import pydantic
 
 from holdfast import AsyncRun
-from tests.engine.stage import Stage
+from tests.harness import Stage
 
 
 class Colour(enum.Enum):

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import App, Store
-from tests.postgres.places import new_url
+from tests.store.postgres.shared_servers import new_url
 
 
 @pytest.fixture(params=["memory", "sqlite", "dir", "postgres"])

@@ -18,23 +18,31 @@ Calls on `.holdfast` are not choices, because the originals look at nothing in t
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
-from holdfast.formats import folder
+from holdfast.files.os_files import Identity, SystemFiles
 from holdfast.formats.folder import OWN
-from holdfast.store.directory.files import Identity, SystemFiles
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 
 SCHEDULES_MAX: Final = 20_000
 """More are an error: a test that silently tries a part proves less than it says."""
+
+
+class Part(NamedTuple):
+    """The orders in which the number of our calls before the original's first has this remainder."""
+
+    number: int
+    of: int
+
+
+WHOLE: Final = Part(0, 1)
 
 
 class Outcome(NamedTuple):
@@ -66,15 +74,17 @@ def every_interleaving(
     check: Callable[[Path, Outcome], None],
     *,
     may_die: bool = False,
+    part: Part = WHOLE,
 ) -> int:
     """Run `ours` and `theirs` in every order, each time in a new directory, and `check` what is left; how many orders.
 
-    With `may_die` the original also dies before each of its calls.
+    With `may_die` the original also dies before each of its calls. `part` limits the exploration to one part of the
+    orders; all parts together are every order.
     """
     count = 0
     for limit in range(_length(scratch, prepare, theirs)) if may_die else ():
-        count += _explore(scratch, prepare, ours, theirs, check, limit)
-    return count + _explore(scratch, prepare, ours, theirs, check, None)
+        count += _explore(scratch, prepare, ours, theirs, check, limit, part)
+    return count + _explore(scratch, prepare, ours, theirs, check, None, part)
 
 
 def _length(scratch: Path, prepare: Callable[[Path], object], theirs: Callable[[Path], Steps[Any]]) -> int:
@@ -94,6 +104,7 @@ def _explore(
     theirs: Callable[[Path], Steps[Any]],
     check: Callable[[Path, Outcome], None],
     limit: int | None,
+    part: Part,
 ) -> int:
     choices: list[bool] = []
     for count in range(1, SCHEDULES_MAX + 1):
@@ -106,13 +117,24 @@ def _explore(
             except BaseException as error:
                 error.add_note("in this order:\n  " + "\n  ".join(outcome.trace))
                 raise
-        choices = schedule.taken
-        while choices and choices[-1]:  # the original went first here already: every choice below was tried
-            choices.pop()
+        choices = _next_choices(schedule.taken, part)
         if not choices:
             return count
-        choices[-1] = True
     raise AssertionError(f"more than {SCHEDULES_MAX} schedules; make one of the programs shorter")
+
+
+def _next_choices(taken: list[bool], part: Part) -> list[bool]:
+    """The choices of the next order that belongs to the part; none if there is none."""
+    choices = list(taken)
+    while choices:
+        if choices[-1]:  # the original went first here already: every choice below was tried
+            choices.pop()
+            continue
+        choices[-1] = True
+        calls_before = choices.index(True)  # our calls before the original's first
+        if calls_before % part.of == part.number:
+            break
+    return choices
 
 
 @contextlib.contextmanager
@@ -163,11 +185,10 @@ class _Schedule:
         self._trace: list[str] = []
 
     def run(self, ours: Callable[[SystemFiles], object]) -> Outcome:
-        with _hooked_folder(self):
-            try:
-                mine = ours(_Files(self))
-            except Exception as error:
-                mine = error
+        try:
+            mine = ours(_Files(self))
+        except Exception as error:
+            mine = error
         while self._original.has_steps:
             self._original.step(self._trace)
         theirs = self._original.result
@@ -203,6 +224,14 @@ class _Files(SystemFiles):
         self._schedule.before("stat", path)
         return super().identity(path)
 
+    def stat(self, path: str) -> os.stat_result:
+        self._schedule.before("stat", path)
+        return super().stat(path)
+
+    def open_for_read(self, path: str) -> BinaryIO:
+        self._schedule.before("open", path)
+        return super().open_for_read(path)
+
     def read(self, path: str) -> bytes:
         self._schedule.before("read", path)
         return super().read(path)
@@ -220,6 +249,11 @@ class _Files(SystemFiles):
     def open_for_append(self, path: str) -> int:
         self._schedule.before("open", path)
         handle = super().open_for_append(path)
+        self._paths[handle] = path
+        return handle
+
+    def open_lock(self, path: str, *, create: bool = True) -> int:
+        handle = super().open_lock(path, create=create)
         self._paths[handle] = path
         return handle
 
@@ -252,25 +286,3 @@ class _Files(SystemFiles):
 
     def sync_directory(self, path: str) -> None:
         pass
-
-
-@contextlib.contextmanager
-def _hooked_folder(schedule: _Schedule) -> Iterator[None]:
-    """The reads that a folder makes without its `Files`: they are choices too."""
-    before_size = folder._size
-
-    def size(path: str) -> int:
-        schedule.before("stat", path)
-        return before_size(path)
-
-    def opened(path: str, mode: str) -> Any:
-        schedule.before("open", path)
-        return builtins.open(path, mode)
-
-    folder._size = size
-    folder.open = opened  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        folder._size = before_size
-        del folder.open  # type: ignore[attr-defined]

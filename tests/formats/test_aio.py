@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import InvalidInput
 from holdfast.formats import brainwires, mur
-from tests.formats.making import EXECUTION, before_step
+from tests.formats.sample_files import EXECUTION, before_step
 from tests.formats.test_examples import verbs_of
 
 TWINS = [
@@ -77,7 +77,7 @@ def test_the_loop_goes_on_while_a_verb_waits_for_the_lock(tmp_path: Path) -> Non
     other = brainwires.Directory(tmp_path)
 
     def hold() -> None:
-        with other._folder.held():
+        with other._folder.hold():
             held.set()
             may_end.wait()
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClaimLost
+from holdfast.errors import ClaimLost
+from holdfast.files.os_files import SystemFiles
 from holdfast.formats import car
 from holdfast.formats.car.claims import Claims
-from holdfast.store.directory.files import SystemFiles
+from tests.faults.core.scratch import scratch
 from tests.formats import originals
 from tests.formats.interleaving import Outcome, Steps, every_interleaving, finish
-from tests.formats.making import paused, raw
-from tests.torture.scratch import scratch
+from tests.formats.sample_files import paused, raw
 
 FIRST, SECOND = paused(iterations=1), paused(iterations=2)
 

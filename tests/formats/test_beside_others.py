@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import DamagedFile, NotFound
+from holdfast import NotFound
+from holdfast.errors import DamagedFile
+from holdfast.files.os_files import SystemFiles
 from holdfast.formats import mur, simple_agents
-from holdfast.store.directory.files import SystemFiles
+from tests.faults.core.scratch import scratch
 from tests.formats import originals
 from tests.formats.interleaving import Outcome, every_interleaving
-from tests.formats.making import EXECUTION, before_step, raw, scope
-from tests.torture.scratch import scratch
+from tests.formats.sample_files import EXECUTION, before_step, raw, scope
 
 OLD, OURS, THEIRS = scope(step=1), scope(step=2), scope(step=3)
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, DamagedFile, InvalidId, InvalidInput, NameTaken, Unstorable
+from holdfast import Conflict, InvalidInput
+from holdfast.errors import DamagedFile, InvalidId, NameTaken, Unstorable
 from holdfast.formats import brainwires
-from holdfast.formats.brainwires.names import deno_name, rust_name
+from holdfast.formats.brainwires.task_records import deno_name, rust_name
 from tests.formats import originals
-from tests.formats.making import SAMPLES, raw
+from tests.formats.sample_files import SAMPLES, raw
 
 Tasks = brainwires.Directory | brainwires.Memory
 
@@ -201,3 +202,22 @@ def test_a_result_of_before_is_not_taken_for_that_of_a_call_marked_anew(tasks: T
     assert tasks.result("task-a", "use-1") is None
     tasks.mark_step_complete("task-a", "use-1", effect())
     assert tasks.result("task-a", "use-1") is None
+
+
+@pytest.mark.parametrize("verb", ["mark", "save"])
+def test_a_torn_end_of_the_results_does_not_fail_the_next_change(place: Path, verb: str) -> None:
+    tasks = brainwires.Directory(place)
+    tasks.mark_step_complete("a", "u1", brainwires.side_effect("u1", "tool"), result=1)
+    tasks.close()
+    (results,) = (place / ".holdfast" / "results").iterdir()
+    with results.open("ab") as file:
+        file.write(b'{"task_id":"a"')
+    again = brainwires.Directory(place)
+    checkpoint = again.load_checkpoint("a")
+    assert checkpoint is not None
+    if verb == "mark":
+        assert again.mark_step_complete("a", "u2", brainwires.side_effect("u2", "tool"), result=2)
+        assert again.result("a", "u2") == 2
+    else:
+        again.save_checkpoint({**checkpoint, "agent_id": "another"})
+    assert again.result("a", "u1") == 1

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import StorageBusy
+from holdfast.errors import StorageBusy
+from holdfast.files.os_files import Identity, SystemFiles
 from holdfast.formats import brainwires
-from holdfast.formats.brainwires import directory
-from holdfast.store.directory.files import Identity, SystemFiles
+from holdfast.formats.brainwires import task_directory
 from tests.formats import originals
 from tests.formats.interleaving import Outcome, Steps, every_interleaving, finish
-from tests.formats.making import raw
+from tests.formats.sample_files import raw
 
 TASK = "task-a"
 FILE = "task-a.json"
@@ -329,9 +329,9 @@ class _Restless(SystemFiles):
 def test_a_file_that_the_original_changes_all_the_time_is_reported_as_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "ATTEMPTS_MAX", 5)
+    monkeypatch.setattr(task_directory, "ATTEMPTS_MAX", 5)
     files = _Restless(tmp_path)
-    with pytest.raises(StorageBusy, match="changed it 5 times"):
+    with pytest.raises(StorageBusy, match="during all 5 attempts"):
         our_mark(tmp_path, files)
     assert completed(tmp_path) == {f"theirs-{number + 1}" for number in range(5)}
     assert list((tmp_path / ".holdfast").glob("new")) == []

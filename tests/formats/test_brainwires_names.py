@@ -10,9 +10,15 @@ import pytest
 
 from holdfast import Conflict, Store, formats
 from holdfast.formats import brainwires
-from holdfast.formats.brainwires.alphanumeric import UNICODE_VERSION, is_alphanumeric
-from holdfast.formats.brainwires.names import deno_name, has_older_names, is_older_name, rust_name
-from tests.formats.making import raw
+from holdfast.formats.brainwires.task_records import (
+    UNICODE_VERSION,
+    deno_name,
+    has_older_names,
+    is_alphanumeric,
+    is_older_name,
+    rust_name,
+)
+from tests.formats.sample_files import raw
 
 OF_RUST_1_95 = "fc3fe22d15b8790317ac2f497a306c09b63125a232a1db1691d0edb6f5e14d6b"
 """SHA-256 over one byte per code point, 1 if `char::is_alphanumeric` of Rust 1.95 is true, 0 if not or a surrogate."""

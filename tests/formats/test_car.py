@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClaimLost, Conflict, DamagedFile, InvalidId, InvalidInput, NameTaken, WorkflowConflict
+from holdfast import Conflict, InvalidInput
+from holdfast.errors import ClaimLost, DamagedFile, InvalidId, NameTaken, WorkflowConflict
 from holdfast.formats import car
 from tests.formats import originals
-from tests.formats.making import SAMPLES, paused, raw
 from tests.formats.processes import dead_claim, ended, forked
+from tests.formats.sample_files import SAMPLES, paused, raw
 
 
 @pytest.fixture
@@ -252,7 +253,7 @@ def test_only_who_claimed_a_run_may_save_it_or_complete_it(runs: car.Directory, 
     runs.save(paused())
     assert runs.claim("run-1")
     other = car.Directory(place)
-    with pytest.raises(Conflict, match="lives"):
+    with pytest.raises(Conflict, match="a live process"):
         other.save(paused())
     with pytest.raises(ClaimLost):
         other.complete("run-1")
@@ -265,7 +266,7 @@ def test_a_claim_of_the_original_is_completed_by_nobody_else(runs: car.Directory
     runs.save(paused())
     assert originals.car_claim(place, "run-1") == paused()
     assert runs.claim("run-1") is None
-    with pytest.raises(ClaimLost, match="a program that leaves no name"):
+    with pytest.raises(ClaimLost, match="an unknown program"):
         runs.complete("run-1")
     assert runs.recover_orphaned(foreign=False) == 0
     assert runs.recover_orphaned() == 1

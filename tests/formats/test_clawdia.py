@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, DamagedFile, InvalidCursor, InvalidId, InvalidInput, NameTaken
+from holdfast import Conflict, InvalidInput
+from holdfast.errors import DamagedFile, InvalidCursor, InvalidId, NameTaken
 from holdfast.formats import clawdia
-from holdfast.formats.clawdia.places import segment
+from holdfast.formats.clawdia.run_directory import segment
 from tests.formats import originals
-from tests.formats.making import SAMPLES, covering, intent, outcome, raw, record
+from tests.formats.sample_files import SAMPLES, covering, intent, outcome, raw, record
 
 Runs = clawdia.Directory | clawdia.Memory
 HOME = segment("run.a")
@@ -90,7 +91,7 @@ def test_records_are_appended_once_and_in_order(runs: Runs) -> None:
     assert runs.append(record(4)) == "journal.4"
     assert runs.append(record(4)) == "journal.4"
     assert runs.append(record(1)) == "journal.1"
-    with pytest.raises(Conflict, match="not above the last"):
+    with pytest.raises(Conflict, match="must be above the last"):
         runs.append({**record(3), "record_id": "new"})
     with pytest.raises(Conflict, match="other content"):
         runs.append({**record(4), "agent_id": "another"})

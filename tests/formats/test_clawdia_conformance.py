@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import InvalidInput, formats
 from holdfast.formats import clawdia
-from tests.formats.making import SOURCE, covering, ending, intent, outcome, record, recovery, unsettled
+from tests.formats.sample_files import SOURCE, covering, ending, intent, outcome, record, recovery, unsettled
 
 Runs = clawdia.Directory | clawdia.Memory
 DESTINATION = {"kind": "tool", "id": "d", "privacy": "secret", "retention": "host_policy"}

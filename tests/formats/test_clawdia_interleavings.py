@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
+from holdfast.files.os_files import SystemFiles
 from holdfast.formats import clawdia
-from holdfast.formats.clawdia.places import checkpoint_name, segment
-from holdfast.store.directory.files import SystemFiles
+from holdfast.formats.clawdia.run_directory import checkpoint_name, segment
+from tests.faults.core.scratch import scratch
 from tests.formats import originals
-from tests.formats.interleaving import Outcome, Steps, every_interleaving, finish
-from tests.formats.making import covering, record
-from tests.torture.scratch import scratch
+from tests.formats.interleaving import Outcome, Part, Steps, every_interleaving, finish
+from tests.formats.sample_files import covering, record
 
 RUN = Path("runs") / segment("run.a")
 JOURNAL = RUN / "journal.ndjson"
+PARTS = 8
 EVERYTHING = clawdia.PrunePolicy(prune_covered_before=9)
 
 
@@ -118,15 +119,27 @@ def check_journal(place: Path, outcome: Outcome, names: list[str]) -> bool:
     return len(set(seqs)) < len(seqs)
 
 
-@pytest.mark.parametrize(
-    "before", [prepare, lambda place: (place / RUN).mkdir(parents=True)], ids=["two records", "no journal yet"]
-)
-def test_no_append_loses_a_record_or_makes_the_journal_unreadable(fast: Path, before: Callable[[Path], None]) -> None:
+def test_no_append_loses_a_record_or_makes_the_journal_unreadable(fast: Path) -> None:
     def check(place: Path, outcome: Outcome) -> None:
-        if check_journal(place, outcome, ["ours"]) and before is prepare:
+        if check_journal(place, outcome, ["ours"]):
             assert _could_not_be_seen(outcome.trace, 1, 2)
 
-    every_interleaving(fast, before, append("ours"), appending(3), check, may_die=True)
+    every_interleaving(fast, prepare, append("ours"), appending(3), check, may_die=True)
+
+
+@pytest.mark.torture(daily=1)
+@pytest.mark.parametrize("number", range(PARTS))
+def test_no_first_append_loses_a_record_or_makes_the_journal_unreadable(fast: Path, number: int) -> None:
+    """There is no journal yet. These are more orders than all others together: one part each day."""
+
+    def begin(place: Path) -> None:
+        (place / RUN).mkdir(parents=True)
+
+    def check(place: Path, outcome: Outcome) -> None:
+        check_journal(place, outcome, ["ours"])
+
+    part = Part(number, PARTS)
+    every_interleaving(fast, begin, append("ours"), appending(3), check, may_die=True, part=part)
 
 
 def test_a_record_that_came_between_two_of_ours_is_seen(fast: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import App, InvalidAnswer, RunError, Store, formats
+from holdfast import App, InvalidAnswer, Store, formats
+from holdfast.errors import RunError
 from holdfast.formats import clawdia
-from tests.formats.making import covering, ending, intent, outcome, record, recovery, unsettled
+from tests.formats.sample_files import covering, ending, intent, outcome, record, recovery, unsettled
 
 Runs = clawdia.Directory | clawdia.Memory
 
@@ -150,9 +151,9 @@ def test_an_imported_run_waits_at_a_gate_that_names_the_unsettled_effects(tmp_pa
     assert states(store) == [("pay", "in_doubt"), ("mail", "in_doubt")]
     with App(store) as app:
         (gate,) = app.gates("run.a")
-        assert gate.prompt == "What became of pay, mail? The results could not be recorded."
+        assert gate.prompt == "What is the outcome of pay, mail? The results could not be recorded."
         assert gate.show == {"unsafe_pending": [unsettled("pay"), unsettled("mail")]}
-        with pytest.raises(RunError, match=r"gate 'recovery' \(What became of pay, mail\?"):
+        with pytest.raises(RunError, match=r"gate 'recovery' \(What is the outcome of pay, mail\?"):
             app.resume("run.a")
         assert app.runs()[0].status == "waiting"
         assert store.claim_ready("host", workflows=["clawdia"]) == []
@@ -176,7 +177,7 @@ def test_an_awaiting_app_refuses_to_resume_it_as_well(tmp_path: Path) -> None:
     clawdia.Directory(tmp_path).append(recovery(1, unsettled("pay")))
     with holdfast.open("memory:") as store:
         formats.import_dir("clawdia", tmp_path, store)
-        with pytest.raises(RunError, match="What became of pay"):
+        with pytest.raises(RunError, match="What is the outcome of pay"):
             asyncio.run(_resume(store))
 
 

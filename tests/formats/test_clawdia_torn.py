@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Conflict, Store, formats
-from holdfast.formats import clawdia, lines
-from holdfast.formats.clawdia.places import segment
-from holdfast.store.directory.files import SystemFiles
+from holdfast.files.os_files import SystemFiles
+from holdfast.formats import clawdia, json_lines
+from holdfast.formats.clawdia.run_directory import segment
 from tests.formats import originals
-from tests.formats.making import record
 from tests.formats.processes import ended, forked
+from tests.formats.sample_files import record
 from tests.formats.test_kills import Killing
 
 JOURNAL = Path("runs") / segment("run.a") / "journal.ndjson"
@@ -26,7 +26,7 @@ CHANGES = ("write", "truncate", "overwrite")
 
 @pytest.fixture(autouse=True)
 def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_GRACE_S", 0.0)
+    monkeypatch.setattr(json_lines, "_GRACE_S", 0.0)
 
 
 def theirs(seq: int, name: str = "theirs") -> bytes:
@@ -106,7 +106,7 @@ def test_a_record_that_is_half_written_when_it_is_read_is_not_removed(tmp_path: 
 
 def test_a_write_whose_parts_are_shown_apart_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = begin(tmp_path, HALF)
-    monkeypatch.setattr(lines, "_GRACE_S", 3600.0)
+    monkeypatch.setattr(json_lines, "_GRACE_S", 3600.0)
     monkeypatch.setattr(time, "sleep", lambda _s: add(path, REST))
     assert append(tmp_path) == "journal.3"
     assert (ids(path), kept(tmp_path)) == (["first", "theirs", "ours"], [])
@@ -119,7 +119,7 @@ def test_an_end_that_stays_torn_is_removed_after_one_wait(
     path, waits = begin(tmp_path, HALF), list[float]()
     date = path.stat().st_mtime + seconds
     os.utime(path, (date, date))
-    monkeypatch.setattr(lines, "_GRACE_S", 3600.0)
+    monkeypatch.setattr(json_lines, "_GRACE_S", 3600.0)
     monkeypatch.setattr(time, "sleep", waits.append)
     assert append(tmp_path) == "journal.2"
     assert (ids(path), kept(tmp_path), len(waits)) == (["first", "ours"], [HALF], 1)

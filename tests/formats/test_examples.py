@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import formats
 from holdfast.formats import brainwires, car, clawdia, mur, simple_agents
-from tests.formats.making import before_step, covering, paused, record, scope
+from tests.formats.sample_files import before_step, covering, paused, record, scope
 
 SYSTEMS = (car, simple_agents, brainwires, mur, clawdia)
 PLAIN = {"Claimed", "Recovered", "Imported", "PruneReport", "Replay", "SaveOutcome", "close"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.formats import brainwires, car, clawdia, export_run, import_dir, mur, simple_agents
-from holdfast.formats.clawdia.places import segment
-from tests.formats.making import EXECUTION, before_step, covering, intent, outcome, paused, record, scope
-from tests.torture.scratch import scratch
+from holdfast.formats.clawdia.run_directory import segment
+from tests.faults.core.scratch import scratch
+from tests.formats.sample_files import EXECUTION, before_step, covering, intent, outcome, paused, record, scope
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES = st.recursive(
@@ -132,6 +133,7 @@ def test_a_file_cut_or_flipped_anywhere_is_used_or_is_an_error_of_ours(system: s
                 text[at] ^= data.draw(st.integers(0, 255))
                 del text[data.draw(st.integers(at, len(text))) :]
             (place / file).write_bytes(text)
+            os.utime(place / file, (0, 0))  # the end of a file that was just written is not repaired at once
         import_dir(system, place, store)
         for look in LOOKS[system](place):
             with contextlib.suppress(holdfast.HoldfastError):

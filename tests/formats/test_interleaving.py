@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.directory.files import SystemFiles
+from holdfast.files.os_files import SystemFiles
 from tests.formats.interleaving import Outcome, Steps, every_interleaving, finish
 
 

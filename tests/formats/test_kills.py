@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast import StorageError
+from holdfast.files.os_files import SystemFiles
 from holdfast.formats import brainwires, clawdia
-from holdfast.store.directory.files import SystemFiles
-from tests.formats.making import EXECUTION, before_step, covering, paused, record, scope
+from tests.faults.core.scratch import scratch
+from tests.faults.directory.faulty_files import KINDS, FaultyFiles
+from tests.faults.formats.power_cuts import Five, Picture
 from tests.formats.processes import ended, forked
-from tests.torture.dir_faulty import KINDS, FaultyFiles
-from tests.torture.formats_cuts import Five, Picture
-from tests.torture.scratch import scratch
+from tests.formats.sample_files import EXECUTION, before_step, covering, paused, record, scope
 
 CHANGING = (
     "mkdir", "create", "open_for_append",

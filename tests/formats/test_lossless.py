@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import DamagedFile, Unstorable
-from holdfast.formats.instants import microseconds, now_text
-from holdfast.formats.lossless import NESTING_MAX, read_json, write_json
+from holdfast.errors import DamagedFile, Unstorable
+from holdfast.formats.schema import NESTING_MAX, microseconds, now_text, read_json, write_json
 
 TEXT = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(

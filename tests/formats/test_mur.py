@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import DamagedFile, InvalidId, InvalidInput, NotFound, WorkflowConflict
+from holdfast import InvalidInput, NotFound
+from holdfast.errors import DamagedFile, InvalidId, WorkflowConflict
 from holdfast.formats import mur
 from tests.formats import originals
-from tests.formats.making import EXECUTION, SAMPLES, before_step, raw
+from tests.formats.sample_files import EXECUTION, SAMPLES, before_step, raw
 
 
 @pytest.fixture

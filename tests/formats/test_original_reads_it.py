@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import InvalidInput, formats
 from holdfast.formats import car, mur, simple_agents
-from tests.formats.making import before_step, paused, raw, scope
+from tests.formats.sample_files import before_step, paused, raw, scope
 
 DATES = [
     "", "2026-08-18", "2026-08-18T09:41:07", "2026-08-18 09:41:07Z", "2026-08-18t09:41:07Z", "2026-08-18T09:41Z",
@@ -217,5 +217,5 @@ def test_a_definition_that_the_original_has_rewritten_is_the_same(tmp_path: Path
 def test_a_definition_that_differs_is_a_conflict(tmp_path: Path, other: dict[str, Any]) -> None:
     runs = car.Directory(tmp_path)
     runs.save(with_edge(**{"from": "a", "to": "b", "conditions": [{"key": "k"}]}))
-    with pytest.raises(holdfast.WorkflowConflict):
+    with pytest.raises(holdfast.errors.WorkflowConflict):
         runs.save(other)

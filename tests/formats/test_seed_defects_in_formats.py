@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClaimLost, DamagedFile, HoldfastError, InvalidId, NameTaken, StorageFailed
-from holdfast import WorkflowConflict as Changed
+from holdfast import HoldfastError
+from holdfast.errors import ClaimLost, DamagedFile, InvalidId, NameTaken, StorageFailed
+from holdfast.errors import WorkflowConflict as Changed
 from holdfast.formats import brainwires, car, clawdia, mur, simple_agents
-from holdfast.formats.clawdia.places import segment
+from holdfast.formats.clawdia.run_directory import segment
+from tests.faults.formats.claims import contend
 from tests.formats import originals
-from tests.formats.making import EXECUTION, before_step, covering, paused, raw, scope
 from tests.formats.processes import dead_claim, ended, forked
-from tests.torture.formats_claims import contend
+from tests.formats.sample_files import EXECUTION, before_step, covering, paused, raw, scope
 
 NOBODY = 65534
 

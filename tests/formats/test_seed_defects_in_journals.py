@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import InvalidCursor
+from holdfast.errors import InvalidCursor
 from holdfast.formats import clawdia
-from holdfast.formats.clawdia.places import segment
+from holdfast.formats.clawdia.run_directory import segment
 from tests.formats import originals
-from tests.formats.making import covering, ending, intent, record
+from tests.formats.sample_files import covering, ending, intent, record
 
 
 @pytest.mark.parametrize("make", [clawdia.Directory, lambda _: clawdia.Memory()], ids=["directory", "memory"])

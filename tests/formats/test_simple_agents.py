@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import DamagedFile, InvalidId, InvalidInput, NameTaken, Unstorable, WorkflowConflict, formats
+from holdfast import InvalidInput, formats
+from holdfast.errors import DamagedFile, InvalidId, NameTaken, Unstorable, WorkflowConflict
 from holdfast.formats import simple_agents
-from tests.formats.making import SAMPLES, raw, scope
+from tests.formats.sample_files import SAMPLES, raw, scope
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, DamagedFile, InvalidInput, LimitExceeded, StorageFailed
+from holdfast import Conflict, InvalidInput
+from holdfast.errors import DamagedFile, LimitExceeded, StorageFailed
+from holdfast.files.os_files import SystemFiles
 from holdfast.formats import brainwires, car, clawdia, folder, mur, simple_agents
-from holdfast.formats.clawdia.journal import Journal
-from holdfast.formats.clawdia.places import segment
-from holdfast.store.directory.files import SystemFiles
-from tests.formats.making import EXECUTION, before_step, paused, raw, record, scope
+from holdfast.formats.clawdia.run_directory import Journal, segment
+from tests.formats.sample_files import EXECUTION, before_step, paused, raw, record, scope
 
 EFFECT = brainwires.side_effect("u", "tool")
 
@@ -291,11 +291,11 @@ def test_a_cleanup_that_was_killed_is_finished_by_the_next_and_hinders_no_save(
     for step in range(2):
         executions.save(before_step(step), workflow="v1")
 
-    def die(self: mur.Directory, path: str) -> None:
+    def die(self: folder.Folder, *name: str) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(mur.Directory, "_remove", die)
+        patched.setattr(folder.Folder, "remove_tree", die)
         with pytest.raises(KeyboardInterrupt):
             executions.cleanup(EXECUTION)
     again = mur.Directory(tmp_path)

@@ -121,7 +121,7 @@ def _register_gates(app: App, world: World) -> None:
         found.append(run.ask("By default?", {"n": int}, expires=HOUR, expired={"n": 7}))
         try:
             run.ask("Failing?", bool, expires=HOUR, expired="fail")
-        except holdfast.GateExpired as error:
+        except holdfast.errors.GateExpired as error:
             found.append(error.gate)
         return found
 
@@ -172,7 +172,7 @@ def _register_effects(app: App, world: World) -> None:
 
     @app.workflow
     def effects(run: Run) -> Any:
-        again = holdfast.Retry(attempts=3, first_s=HOUR, longest_s=2 * HOUR, jitter=0)
+        again = holdfast.Retry(attempts=3, initial_delay=HOUR, max_delay=2 * HOUR, jitter=0)
         found: list[Any] = [run.effect(charge, "A", 1, undo="refund", target="bank", key="first charge")]
         found.append(caught(lambda: run.step(app.registry.functions["fail"], "a step fails")))
         found.append(caught(lambda: run.effect(app.registry.functions["fail"], "an effect fails", target="nowhere")))
@@ -189,7 +189,7 @@ def _register_effects(app: App, world: World) -> None:
     @app.workflow
     def retrying(run: Run, order: str) -> Any:
         run.state["order"] = order
-        return run.step(flaky, order, retry=holdfast.Retry(attempts=3, first_s=HOUR, longest_s=HOUR, jitter=0))
+        return run.step(flaky, order, retry=holdfast.Retry(attempts=3, initial_delay=HOUR, max_delay=HOUR, jitter=0))
 
     @app.workflow
     def booking(run: Run, name: str) -> Any:
@@ -283,7 +283,7 @@ def _register_families(app: App, world: World) -> None:
         found: list[Any] = [run.child(small, "first")]
         try:
             run.child("failing", "on purpose", key="the failing child")
-        except holdfast.ChildFailed as error:
+        except holdfast.errors.ChildFailed as error:
             found.append(type(error).__name__)
         found.append(run.child(asking, "detached", detached=True))
         found.append(run.child(asking, "attached"))

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import formats
 from holdfast.formats import brainwires, car, clawdia, mur, simple_agents
 from holdfast.testing import ManualClock
-from tests.formats.making import EXECUTION, before_step, covering, intent, outcome, paused, record, scope
+from tests.formats.sample_files import EXECUTION, before_step, covering, intent, outcome, paused, record, scope
 from tests.golden.contents import compact, read_store
 
 SYSTEMS = ("car", "simple_agents", "brainwires", "mur", "clawdia")

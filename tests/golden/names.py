@@ -15,9 +15,9 @@ import msgspec
 
 import holdfast
 from holdfast import graphs
-from holdfast.adapters.langgraph.migrating.marks import MARK, Mark
+from holdfast.adapters.langgraph.migration.convert import MARK, Mark
+from holdfast.operations.archive import Archive
 from holdfast.store.postgres.migrations import sql_text
-from holdfast.verbs.archive import Archive
 from tests.golden import foreign, threads
 from tests.golden.stores import url_of, write_store
 

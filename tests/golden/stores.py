@@ -12,13 +12,13 @@ from unittest import mock
 import holdfast
 from holdfast import App, Keep, Store
 from holdfast.clock import US
-from holdfast.store.directory.store import DirectoryStore
+from holdfast.store.directory.directory_store import DirectoryStore
 from holdfast.testing import CountedIds, ManualClock
 from tests.golden import stored_runs, workflow_runs
 from tests.golden.flows import World, register
 from tests.golden.states import growing
-from tests.postgres.places import new_schema, shared
-from tests.postgres.server import newest
+from tests.store.postgres.server import newest
+from tests.store.postgres.shared_servers import new_schema, shared
 
 KINDS = ("sqlite", "dir", "postgres")
 SCHEMA = "holdfast_golden"
@@ -81,7 +81,7 @@ def _stop_halfway(store: Store) -> None:
         store.save(name, {"small": True})
     with contextlib.ExitStack() as cut:
         if isinstance(store.port, DirectoryStore):
-            cut.enter_context(mock.patch.object(store.port._tree, "remove_leftovers", side_effect=OSError))
+            cut.enter_context(mock.patch.object(store.port._index, "remove_leftovers", side_effect=OSError))
             cut.enter_context(mock.patch.object(store.port, "_compact"))
         store.delete("deleted-halfway")
         store.prune("pruned-halfway", Keep(last=1))

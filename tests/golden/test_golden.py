@@ -17,13 +17,13 @@ from holdfast import App, formats
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.formats import car
 from holdfast.testing import ManualClock, replay
+from tests.adapters.langgraph.material import Delta, Plain, chat, config, said, texts
 from tests.golden import foreign
 from tests.golden.conftest import expected
 from tests.golden.contents import differences, read_run, read_store
 from tests.golden.coverage import gaps, read_names
 from tests.golden.stores import ARCHIVED, Opened
 from tests.golden.threads import approval, read_threads
-from tests.langgraph.material import Delta, Plain, chat, config, said, texts
 
 
 def test_golden_data_has_every_kind_and_uses_every_column(version: Path, folder: Path) -> None:
@@ -46,7 +46,7 @@ def test_every_golden_run_of_a_workflow_can_be_replayed(golden: Opened) -> None:
     assert len(runs) > 60
     for run in runs:
         if run.run_id == "graph-migrated":  # goes by another definition than the one that is registered
-            with pytest.raises(holdfast.DefinitionChanged):
+            with pytest.raises(holdfast.errors.DefinitionChanged):
                 replay(golden.app, run.run_id)
         else:
             assert replay(golden.app, run.run_id).position == run.position

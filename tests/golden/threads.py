@@ -12,8 +12,8 @@ from langgraph.types import Command, Interrupt, interrupt
 
 from holdfast import Store
 from holdfast.adapters.langgraph import HoldfastSaver
+from tests.adapters.langgraph.material import Delta, Plain, chat, checkpoint, config, described, said
 from tests.golden.contents import compact, to_json
-from tests.langgraph.material import Delta, Plain, chat, checkpoint, config, described, said
 
 LONG_NAMESPACE = "|".join(f"node_{number}:{number:032x}" for number in range(20))
 

@@ -86,7 +86,7 @@ def _write_rollbacks(app: App, world: World) -> None:
     app.rollback("rolled-back", to="charge#1", by="ana")
     with interrupted(world, "refund"):
         app.rollback("rollback-begun", to="charge#1", by="ana")
-    with hooked(world, "refund", refuse_connection), pytest.raises(holdfast.RollbackFailed):
+    with hooked(world, "refund", refuse_connection), pytest.raises(holdfast.errors.RollbackFailed):
         app.rollback("rollback-stuck", to="charge#1", by="ana")
     app.start("irreversible", run_id="rollback-forced")
     app.rollback("rollback-forced", to="charge#1", by="ana", force=True)
@@ -199,7 +199,7 @@ def _write_changed(app: App) -> None:
     def changing(run: holdfast.Run) -> Any:
         return run.wait_for("go"), run.step(price, "order")
 
-    with pytest.raises(holdfast.Diverged):
+    with pytest.raises(holdfast.errors.Diverged):
         changed.send("diverged", "go", "after it diverged", by="ana")
     changed.close()
 

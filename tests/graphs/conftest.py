@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import App, Handle
-from tests.engine.stage import Stage
 from tests.folders import quick_folder
-from tests.postgres import places
+from tests.harness import Stage
+from tests.store.postgres import shared_servers
 
 _count = itertools.count(1)
 
@@ -79,7 +79,7 @@ def folder() -> Iterator[Path]:
 
 @functools.cache
 def _postgres() -> str:
-    return places.new_url()
+    return shared_servers.new_url()
 
 
 @pytest.fixture(params=["sqlite", "dir", "postgres"])

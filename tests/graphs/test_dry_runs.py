@@ -53,7 +53,7 @@ def test_a_circle_stops_in_time(condition: tuple[Any, ...]) -> None:
     assert dry.outcome == "stops"
     assert time.monotonic() - began < 5
     if condition[0] == "got.x":
-        assert dry.why == "it would come to 's' again on an assumption"
+        assert dry.why == "it would assume the edge to 's' a second time"
         assert len(dry.visits) == 4
 
 
@@ -123,7 +123,7 @@ def test_a_for_each_knows_its_items() -> None:
     each = {"id": "e", "type": "for_each", "items_from": "input.xs", "body": body, "output_key": "out"}
     count = ("stage.e.count", "eq", 2)
     assert graph_of(each, edges=[("e", "end", count)]).dry_run({"xs": [{"name": 1}, {"name": 2}]}).outcome == "ends"
-    assert graph_of(each).dry_run({"xs": [{"name": 1}, {}]}).why.startswith("there is nothing at 'item.name'")
+    assert graph_of(each).dry_run({"xs": [{"name": 1}, {}]}).why.startswith("the state has nothing at 'item.name'")
     assert graph_of({**each, "body": {**body, "on_failure": "skip"}}).dry_run({"xs": [{}]}).outcome == "ends"
     empty = graph_of(each, edges=[("e", "end", ("out", "eq", []))]).dry_run({"xs": []})
     assert (empty.outcome, empty.visits[0].assumed) == ("ends", False)
@@ -139,7 +139,7 @@ def test_a_condition_that_names_nothing_fails_with_what_was_walked_so_far() -> N
     assert dry.visits[-1].does == f"sets a=1; then it fails: {dry.why}"
     assert graph.dry_run({"x": 1}).outcome == "ends"
     none = graph_of(one("s"), edges=[("s", "end", ("a", "eq", 2))]).dry_run()
-    assert (none.outcome, none.why) == ("fails", "no edge from 's' fits")
+    assert (none.outcome, none.why) == ("fails", "none of its 1 edges fits the state; give one of them `default: true`")
 
 
 def test_what_is_made_of_the_unknown_is_not_known() -> None:

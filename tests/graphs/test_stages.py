@@ -307,7 +307,7 @@ def test_input_that_does_not_fit_is_refused_before_anything_is_written(stage: Gr
         stage.go(order="A", count=0)
     with pytest.raises(InvalidInput, match="is a dict"):
         stage.app.start("flow", "A", run_id=stage.run_id)
-    with pytest.raises(holdfast.RunNotFound):
+    with pytest.raises(holdfast.errors.RunNotFound):
         stage.status()
     assert stage.go(order="A").result()["input"] == {"order": "A", "count": 1}
     assert stage.go(order="A", count=1).status() == "completed", "the same input, so the same run"

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.inspect.changes import changes_between, json_patch
-from holdfast.inspect.refs import checkpoint_of
-from holdfast.state.readable import shown
+from holdfast.inspect.refs import changes_between, checkpoint_of, json_patch
+from holdfast.state.json_preview import to_jsonable
 
 STATES: list[Any] = [
     {"messages": [{"n": i, "text": f"message {i} " * 60} for i in range(40)], "a/b": 1, "t~": None},
@@ -63,7 +62,7 @@ def test_a_patch_makes_one_state_of_the_other(store: holdfast.Store, texts: tupl
         assert found.checkpoint is not None
         loaded = store.load(found.run.run_id, checkpoint_id=found.checkpoint.checkpoint_id)
         assert loaded is not None
-        states.append(shown(loaded.state))
+        states.append(to_jsonable(loaded.state))
     patch = json_patch(changes_between(store, old, new))
     assert patch
     assert applied(states[0], patch) == states[1]
@@ -76,5 +75,5 @@ def test_the_same_state_in_two_runs_does_not_differ(store: holdfast.Store) -> No
 
 def test_a_run_without_a_checkpoint_cannot_be_compared(store: holdfast.Store) -> None:
     store.append("empty", [{"kind": "x"}])
-    with pytest.raises(holdfast.CheckpointNotFound):
+    with pytest.raises(holdfast.errors.CheckpointNotFound):
         changes_between(store, checkpoint_of(store, "a"), checkpoint_of(store, "empty"))

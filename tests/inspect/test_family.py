@@ -6,7 +6,7 @@ from typing import Any
 
 import holdfast
 from holdfast.inspect.family import family, split_origin
-from holdfast.inspect.plain import as_data
+from holdfast.inspect.views import as_data
 
 
 def test_forks_stand_behind_what_they_were_forked_from() -> None:

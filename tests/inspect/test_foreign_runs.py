@@ -13,15 +13,14 @@ import holdfast
 from holdfast import formats
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import DamagedData
-from holdfast.inspect.changes import changes_between
 from holdfast.inspect.health import health
-from holdfast.inspect.inbox import gates_of
-from holdfast.inspect.plain import as_data
-from holdfast.inspect.refs import checkpoint_of
+from holdfast.inspect.refs import changes_between, checkpoint_of
+from holdfast.inspect.status import gates_of
 from holdfast.inspect.timeline import timeline
-from tests.formats.making import SAMPLES
+from holdfast.inspect.views import as_data
+from tests.adapters.langgraph.material import chat, config, said
+from tests.formats.sample_files import SAMPLES
 from tests.golden.threads import approval
-from tests.langgraph.material import chat, config, said
 
 
 def test_a_thread_of_langgraph_has_a_row_for_each_checkpoint() -> None:

@@ -16,18 +16,17 @@ import holdfast
 from holdfast import Keep
 from holdfast.clock import US
 from holdfast.inspect import health as module
-from holdfast.inspect import weighing
-from holdfast.inspect.health import Finding, Health, health, unreachable
-from holdfast.inspect.machine import file_system_of, sized
-from holdfast.inspect.plain import as_data
+from holdfast.inspect import run_size
+from holdfast.inspect.health import Finding, Health, file_system_of, format_bytes, health, unreachable
 from holdfast.inspect.timeline import timeline
+from holdfast.inspect.views import as_data
 from holdfast.model.commit import Commit, NewMessage
-from holdfast.store.port import About
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.operations.store import Store
+from holdfast.store.capabilities import About
+from holdfast.store.sqlite.sqlite_store import SqliteStore
 from holdfast.testing import ManualClock
-from holdfast.verbs.store import Store
 from tests.cli.processes import command
-from tests.postgres.places import new_url
+from tests.store.postgres.shared_servers import new_url
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_checkpoints_and_entries_are_counted_as_they_are_after_a_prune(store: St
 
 
 def test_the_biggest_runs_are_those_that_are_big_now(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weighing, "BIGGEST", 2)
+    monkeypatch.setattr(run_size, "BIGGEST", 2)
     for name, count, kept in (("pruned", 40, 1), ("big", 20, 20), ("small", 3, 3), ("middle", 9, 9)):
         for n in range(count):
             store.save(name, {"n": n})
@@ -182,7 +181,7 @@ def test_what_a_prune_is_said_to_free_is_what_the_hint_frees(
     assert done.code == 0, done.err
     assert {line["run_id"] for line in done.data["runs"]} == {"a source", "fork-1", "it's"}
     assert done.data["bytes_freed"] == planned.data["bytes_freed"] == before - store.stats().state_bytes
-    assert sized(done.data["bytes_freed"]) in found.detail
+    assert format_bytes(done.data["bytes_freed"]) in found.detail
 
 
 def test_doctor_prune_and_delete_count_journal_ledger_and_attachments(store: Store, tmp_path: Path) -> None:
@@ -268,7 +267,7 @@ def test_a_network_file_system_and_a_full_disk_are_bad(store: Store, monkeypatch
 
 def test_settings_that_lose_data_are_bad(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     about = About({}, clock_us=time.time_ns() // 1000 + 60 * US, risks=("fsync is off",))
-    monkeypatch.setattr(store.port, "about", lambda: about)
+    monkeypatch.setattr(store.port, "describe", lambda: about)
     assert findings(store)["durability"].level == "bad"
     assert "ahead of" in findings(store)["clock"].detail
 
@@ -295,13 +294,13 @@ def test_other_stores_can_be_looked_over_too(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_opened_is_told() -> None:
-    found: Health = unreachable("postgresql://x", "--store", holdfast.StorageFailed("no route"))
+    found: Health = unreachable("postgresql://x", "--store", holdfast.errors.StorageFailed("no route"))
     assert found.bad
     assert found.findings[0].detail == "no route"
 
 
 def test_sizes_are_for_people() -> None:
-    assert [sized(n) for n in (0, 999, 1000, 1_500_000)] == ["0 bytes", "999 bytes", "1.0 KB", "1.5 MB"]
+    assert [format_bytes(n) for n in (0, 999, 1000, 1_500_000)] == ["0 bytes", "999 bytes", "1.0 KB", "1.5 MB"]
 
 
 def test_claims_are_judged_by_the_clock_of_the_store(tmp_path: Path) -> None:
@@ -311,7 +310,7 @@ def test_claims_are_judged_by_the_clock_of_the_store(tmp_path: Path) -> None:
             assert store.claim("r", owner="w", lease=60) is not None
             assert findings(store)["claims"].level == "ok"
             standing = timeline(store, "r").standing
-            assert standing.sentence == "running, held by w"
+            assert standing.sentence == "running, claimed by w"
             assert standing.lease_left_s is not None
             assert 0 < standing.lease_left_s <= 60
             store.save("s", {"a": 1})

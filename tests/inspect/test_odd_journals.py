@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.inspect.calls import FACTS, KINDS
-from holdfast.inspect.plain import as_data
-from holdfast.inspect.timeline import folded, timeline
+from holdfast.inspect.timeline import fold_turns, timeline
+from holdfast.inspect.views import as_data
 
 ODD = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False),
@@ -37,7 +37,7 @@ def test_a_timeline_of_anything_can_be_made(entries: list[dict[str, Any]]) -> No
         store.append("r", [{"kind": "started", "args": 1, "version": None, "workflow": []}, *entries])
         seen = timeline(store, "r")
         assert len({row.first for row in seen.rows}) >= 1
-        assert len(folded(seen.rows)) <= len(seen.rows)
+        assert len(fold_turns(seen.rows)) <= len(seen.rows)
         json.dumps(as_data(seen), allow_nan=False)
         told = {at for row in seen.rows for at in range(row.first, row.last + 1)}
         assert told >= set(range(1, len(entries) + 2)), "every entry is part of some row"

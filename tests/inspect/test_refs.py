@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import AmbiguousId, CheckpointNotFound, InvalidCursor, InvalidId, RunNotFound
+from holdfast.errors import AmbiguousId, CheckpointNotFound, InvalidCursor, InvalidId, RunNotFound
 from holdfast.inspect.refs import checkpoint_of, run_of
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_not_there_is_told_with_what_resembles_it(store: holdfast.
     with pytest.raises(RunNotFound, match="did you mean 'order-17'") as missing:
         run_of(store, "odrer-17")
     assert missing.value.near[0] == "order-17"
-    with pytest.raises(RunNotFound, match="lists what is there"):
+    with pytest.raises(RunNotFound, match="lists all runs"):
         run_of(store, "zzzzzz")
     with pytest.raises(InvalidId):
         run_of(store, "")

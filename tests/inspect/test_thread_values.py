@@ -23,11 +23,11 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Send
 from pydantic import BaseModel, SecretStr
 
-from holdfast.adapters.langgraph.cutting import cut
-from holdfast.inspect.thread_values import readable_value
+from holdfast.adapters.langgraph.serde import cut
+from holdfast.inspect.threads import readable_value
 from holdfast.limits import DEPTH_MAX
 from holdfast.state.diff import compare
-from holdfast.state.readable import shown
+from holdfast.state.json_preview import to_jsonable
 
 
 class Colour(enum.Enum):
@@ -132,7 +132,7 @@ def test_a_value_is_shown_as_deep_as_holdfast_stores_one(depth: int) -> None:
     bodies += [{"t": "json", "d": b'{"a":' * depth + b"1" + b"}" * depth}]
     for body in bodies:
         found = readable_value(body)
-        assert "$unreadable" in json.dumps(shown(found), indent=2)
+        assert "$unreadable" in json.dumps(to_jsonable(found), indent=2)
         assert compare(found, None)
     whole = readable_value({"t": "json", "d": b"[" * DEPTH_MAX + b"]" * DEPTH_MAX})
     assert json.dumps(whole) == "[" * DEPTH_MAX + "]" * DEPTH_MAX
@@ -152,4 +152,4 @@ _pieces = st.recursive(
 
 @given(_pieces)
 def test_any_stored_bytes_are_shown_as_something_that_json_can_say(stored: Any) -> None:
-    json.dumps(shown(readable_value(stored)), ensure_ascii=False, allow_nan=False).encode()
+    json.dumps(to_jsonable(readable_value(stored)), ensure_ascii=False, allow_nan=False).encode()

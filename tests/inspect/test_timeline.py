@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.inspect.plain import as_data
-from holdfast.inspect.shapes import Row, Timeline
-from holdfast.inspect.timeline import folded, timeline
+from holdfast.inspect.timeline import fold_turns, timeline
+from holdfast.inspect.views import Row, Timeline, as_data
+from holdfast.model.rows import EffectRow
+from holdfast.operations.store import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.verbs.store import Store
 
 
 class Stage:
@@ -63,7 +63,7 @@ def test_calls_are_rows_with_their_state_result_and_error() -> None:
         run.log("hello", n=1)
         run.step(say, "a")
         run.effect(say, "b", key="my-key")
-        return run.step(fail, "c", retry=holdfast.Retry(attempts=2, first_s=0.001))
+        return run.step(fail, "c", retry=holdfast.Retry(attempts=2, initial_delay=0.001))
 
     stage.app.start(work, run_id="r")
     assert stage.rows() == [
@@ -99,7 +99,7 @@ def test_the_wait_for_a_person_is_a_gap_and_so_is_the_wait_for_a_worker(stage: S
     assert seen.standing.commands == (("holdfast", "answer", "r"),)
     stage.app.answer("r", {"ok": True}, by="ana", enqueue=True)
     stage.clock.advance(60)
-    assert stage.seen().standing.sentence == "ready: it goes on when a worker takes it"
+    assert stage.seen().standing.sentence == "ready: it will run again when a worker takes it"
     stage.app.resume("r")
     seen = stage.seen()
     gaps = [(row.reason, row.duration_us) for row in seen.rows if row.kind == "gap"]
@@ -119,7 +119,7 @@ def test_an_attempt_that_failed_was_work_and_the_wait_for_the_next_is_a_gap(stag
 
     @stage.app.workflow
     def work(run: Any) -> Any:
-        return run.step(flaky, retry=holdfast.Retry(attempts=3, first_s=60, jitter=0))
+        return run.step(flaky, retry=holdfast.Retry(attempts=3, initial_delay=60, jitter=0))
 
     began_us = stage.clock.now_us()
     stage.app.start(work, run_id="r")
@@ -172,14 +172,38 @@ def test_branches_and_turns_lie_under_what_made_them(stage: Stage) -> None:
     assert shape[:4] == [(0, "started", "work"), (0, "map", "map"), (1, "step", "say"), (1, "step", "say")]
     assert shape[4:7] == [(0, "loop", "loop"), (1, "turn", "turn 1"), (2, "step", "say")]
     assert stage.row("map").count == 2
-    assert (stage.row("loop").count, stage.row("loop").state) == (3, "done")
-    short = folded(seen.rows)
+    assert (stage.row("loop").count, stage.row("loop").state) == (4, "done")
+    short = fold_turns(seen.rows)
     assert [(row.kind, row.name) for row in short[4:]] == [
-        ("loop", "loop"), ("turns", "turns 1 to 3"), ("step", "say"), ("ended", "completed"),
+        ("loop", "loop"), ("turns", "turns 1 to 3"), ("turn", "turn 4"), ("step", "say"), ("ended", "completed"),
     ]  # fmt: skip
     turns = [row for row in seen.rows if row.kind == "turn"]
-    assert all(row.checkpoint_id for row in turns)
-    assert short[5].checkpoint_id == turns[-1].checkpoint_id
+    assert [bool(row.checkpoint_id) for row in turns] == [True, True, True, False]
+    assert short[5].checkpoint_id == turns[-2].checkpoint_id
+
+
+def test_the_turn_that_a_break_ends_has_its_own_row(stage: Stage) -> None:
+    @stage.app.workflow
+    def work(run: Any) -> None:
+        for turn in run.loop():
+            run.step(say, "c")
+            if turn == 2:
+                break
+        run.step(say, "after", name="after_loop")
+        run.ask("Sure?", bool)
+
+    def rows() -> list[tuple[int, str, str]]:
+        return [(row.depth, row.name, row.state) for row in stage.seen().rows[1:8]]
+
+    stage.app.start(work, run_id="r")
+    assert rows() == [
+        (0, "loop", "waiting"), (1, "turn 1", "done"), (2, "say", "done"), (1, "turn 2", "waiting"),
+        (2, "say", "done"), (2, "after_loop", "done"), (2, "ask", "waiting"),
+    ]  # fmt: skip
+    last = [row for row in fold_turns(stage.seen().rows) if row.kind == "turn"][-1]
+    assert (last.count, last.text) == (2, "the last turn; includes calls after the loop")
+    stage.app.answer("r", True, by="ana")
+    assert [state for _, _, state in rows()] == ["done"] * 7
 
 
 def test_a_loop_and_a_gather_that_have_not_ended_say_so(stage: Stage) -> None:
@@ -195,7 +219,7 @@ def test_a_loop_and_a_gather_that_have_not_ended_say_so(stage: Stage) -> None:
     assert [stage.row(kind).state for kind in ("loop", "gather", "ask")] == ["waiting"] * 3
     stage.app.answer("r", {"ok": True}, by="ana")
     assert [stage.row(kind).state for kind in ("loop", "gather", "ask")] == ["done"] * 3
-    assert stage.row("loop").count == 2
+    assert stage.row("loop").count == 3
 
 
 def test_what_a_rollback_took_back_stays_and_is_marked(stage: Stage) -> None:
@@ -278,7 +302,7 @@ def test_a_run_without_a_workflow_has_its_entries_checkpoints_and_effects(stage:
     ]
     assert seen.rows[0].next_node == "think"
     assert seen.rows[0].result == {"source": "loop"}
-    assert seen.standing.sentence == "ready: nobody holds it; 1 effect is in doubt"
+    assert seen.standing.sentence == "ready: not claimed; 1 effect is in doubt"
     stage.clock.advance(600)
     assert (stage.seen().rows[-1].reason, stage.seen().rows[-1].duration_us) == ("nobody", 600_000_000)
 
@@ -345,7 +369,7 @@ def test_where_a_run_stands_in_every_status(stage: Stage) -> None:
     assert said["completed"].sentence == "completed"
     claim = stage.store.claim("paused", owner="w1", lease=30)
     assert claim is not None
-    assert stage.seen("paused").standing.sentence == "running, held by w1"
+    assert stage.seen("paused").standing.sentence == "running, claimed by w1"
     assert stage.seen("paused").standing.lease_left_s == 30
     stage.clock.advance(31)
     assert stage.seen("paused").standing.sentence.startswith("running until w1 stopped")
@@ -354,17 +378,17 @@ def test_where_a_run_stands_in_every_status(stage: Stage) -> None:
 
 def test_a_run_that_moves_on_meanwhile_is_read_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.store.append("r", [{"kind": "a"}])
-    read, moved = stage.store.port.effects, iter([True, True])
+    read, moved = stage.store.port.rows, iter([True, True])
 
-    def effects(run: int) -> Any:
-        if next(moved, False):
+    def rows(kind: Any, *about: Any) -> Any:
+        if kind is EffectRow and next(moved, False):
             stage.store.append("r", [{"kind": "b"}])
-        return read(run)
+        return read(kind, *about)
 
-    monkeypatch.setattr(stage.store.port, "effects", effects)
+    monkeypatch.setattr(stage.store.port, "rows", rows)
     assert [row.name for row in stage.seen().rows] == ["a", "b", "b"]
 
 
 def test_a_run_that_is_not_there_is_not_found(stage: Stage) -> None:
-    with pytest.raises(holdfast.RunNotFound):
+    with pytest.raises(holdfast.errors.RunNotFound):
         stage.seen("nothing")

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.inspect.calls import FACTS, KINDS, Met
-from holdfast.inspect.gaps import Gap, gaps_in, work_in
+from holdfast.inspect.calls import FACTS, KINDS, JournalEntry
+from holdfast.inspect.idle import Gap, find_gaps, find_work
 from holdfast.inspect.timeline import timeline
+from holdfast.operations.store import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.verbs.store import Store
 
 US = 1_000_000
 
@@ -113,7 +113,7 @@ def test_gates_timers_children_and_retries_are_waited_for_not_worked(place: Plac
     def work(run: Any) -> Any:
         run.ask("go?", bool)
         run.sleep(100)
-        run.step(flaky, retry=holdfast.Retry(attempts=3, first_s=60, jitter=0))
+        run.step(flaky, retry=holdfast.Retry(attempts=3, initial_delay=60, jitter=0))
         return run.child(child, key="c")
 
     place.app.start(work, run_id="r")
@@ -159,7 +159,7 @@ ENTRY = st.fixed_dictionaries(
 )
 
 
-def journal(entries: list[dict[str, Any]]) -> list[Met]:
+def journal(entries: list[dict[str, Any]]) -> list[JournalEntry]:
     """Entries with times that mostly grow; a clock may also go back."""
     now_us, found = 1_000 * US, []
     for position, entry in enumerate(entries, 1):
@@ -168,7 +168,7 @@ def journal(entries: list[dict[str, Any]]) -> list[Met]:
         data |= {"due_us": now_us + entry["due"]} if "due" in entry else {}
         data |= {"at_us": now_us + entry["at"]} if "at" in entry else {}
         data |= {"detached": entry["detached"]} if "detached" in entry else {}
-        found.append(Met(position, entry["kind"], now_us, data))
+        found.append(JournalEntry(position, entry["kind"], now_us, data))
     return found
 
 
@@ -179,7 +179,7 @@ def test_in_random_journals_no_gap_overlaps_another_or_any_work(
 ) -> None:
     met = journal(entries)
     now_us = met[-1].created_us + later * US
-    work, gaps = work_in(met), gaps_in(met, now_us, ended=ended, held=held)
+    work, gaps = find_work(met), find_gaps(met, now_us, ended=ended, held=held)
     spans = sorted([*work, *((gap.start_us, _end(gap, now_us)) for gap in gaps)])
     assert all(start <= end for start, end in spans)
     assert all(one[1] <= other[0] for one, other in pairwise(spans))

@@ -49,6 +49,7 @@ def plain(run: holdfast.Run, order: Order, note: str = "") -> list[Order]:
     reveal_type(run.gather(lambda r: r.step(price, order), lambda r: r.step(price, order)))  # list[float]
     reveal_type(run.child(waiting, 3))  # str
     reveal_type(run.child(waiting, 3, key="k"))  # str
+    reveal_type(run.child(waiting, 3, enqueue=True))  # str
     reveal_type(run.child(waiting, 3, detached=True))  # str
     reveal_type(run.child("waiting", 3))  # Any
     run.map(price, ["a"])  # error
@@ -71,6 +72,7 @@ async def waiting(run: holdfast.AsyncRun, number: int) -> str:
     reveal_type(await asyncio.create_task(run.step(price, order)))  # float
     reveal_type(await run.child(plain, order, note="n"))  # list[Order]
     reveal_type(await run.child(plain, order, key="k"))  # list[Order]
+    reveal_type(await run.child(plain, order, enqueue=True))  # list[Order]
     run.ask("ok?", bool)  # error
     if await run.step(price, order):
         return "paid"

@@ -1,24 +1,31 @@
-"""What a command works with: the store and where its URL came from, the user's app, and where output goes.
+"""The session of one command: its store, the user's app and its output.
 
-Nothing is opened before it is asked for. A command that only looks asks for `store()`, which never makes a store; one
-that may be the first to write asks for `store(create=True)`.
+Everything is opened on first use. `store()` never creates a store; a command that may be the first to write uses
+`store(create=True)`. The app is named as `module:name` or `path/file.py:name`: an App, or a function that makes one for
+the URL of a store.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from holdfast.cli import places
+from holdfast.cli import settings
 from holdfast.cli.output import Output
 from holdfast.cli.settings import DEFAULT, Setting, app_setting, store_setting
 from holdfast.errors import HoldfastError, InvalidInput
-from holdfast.store.url import parse_store_url
+from holdfast.open_store import parse_store_url
 
 if TYPE_CHECKING:
+    from holdfast.operations.store import Store
     from holdfast.runtime.app import App
-    from holdfast.verbs.store import Store
 
 
 class Where(NamedTuple):
@@ -30,7 +37,7 @@ class Where(NamedTuple):
     @property
     def shown(self) -> str:
         """Its URL without a password."""
-        return places.shown(self.url)
+        return settings.shown(self.url)
 
 
 class Session:
@@ -41,68 +48,66 @@ class Session:
         self.app_given: str | None = None
         self.json = False
         self.color: bool | None = None
-        self.how_to_go_on = ""
-        """What to say after Ctrl-C."""
+        self.how_to_continue = ""
+        """What to print after Ctrl-C."""
         self._where: Where | None = None
         self._store: Store | None = None
         self._app: App | None = None
-        self._owned: list[Any] = []
+        self._owned: list[App | Store] = []
 
     @functools.cached_property
     def out(self) -> Output:
-        """Where output goes."""
+        """The output of the command."""
         return Output(as_json=self.json, color=self.color)
 
     def say(self, text: str = "") -> None:
-        """A line for people: on standard output, or with --json on standard error."""
+        """Write a line of text: to standard output, or with --json to standard error."""
         self.out.say(text)
 
     # --- the store ---------------------------------------------------------------------------------------------------
 
     def where(self) -> Where | None:
-        """The store this command uses or would use; None if the settings cannot be read."""
+        """Return the store that this command uses or would use; None if the settings cannot be read."""
         try:
             return self._where or Where(*store_setting(self.store_given)[:2])
         except HoldfastError:
             return None
 
-    def _settled(self) -> Where:
-        """The store that the settings name; InvalidInput if that is not the URL of one."""
+    def _configured(self) -> Where:
+        """Return the store that the settings name; InvalidInput if its URL is invalid."""
         setting = store_setting(self.store_given)
         parse_store_url(setting.value)
         return Where(setting.value, setting.source)
 
     def location(self) -> Where:
-        """The store's URL and where it came from, for what opens it by itself."""
+        """Return the URL of the store and its source, without opening the store."""
         setting = self.app_named()
-        if self._where is None and setting is not None and self._settled().source == DEFAULT:
-            from holdfast.cli.loading import is_app, load_object
-
-            found = load_object(setting)  # an App has a store of its own; a function makes one for what is settled
+        if self._where is None and setting is not None and self._configured().source == DEFAULT:
+            found = load_object(setting)  # an App has its own store; a function makes one for the configured store
             if is_app(found):
                 self._where = Where(found.store.url, f"the app {setting.value}")
-        self._where = self._where or self._settled()
+        self._where = self._where or self._configured()
         return self._where
 
     def store(self, *, create: bool = False) -> Store:
-        """The store, opened. NoStore if it is not there, unless it may be created.
+        """Open the store. NoStore if it does not exist, unless it may be created.
 
-        The user's app is only loaded for it if nothing else says which store to use.
+        The user's app is loaded only if no setting names the store.
         """
         if self._store is None:
-            settled = self._settled()
-            if settled.source == DEFAULT and self.app_named() is not None:
+            configured = self._configured()
+            if configured.source == DEFAULT and self.app_named() is not None:
                 self._store = self.app(create=create).store
             else:
-                self._where = settled
-                self._store = self._opened(settled.url, create=create)
+                self._where = configured
+                self._store = self._open(configured.url, create=create)
         return self._store
 
-    def _opened(self, url: str, *, create: bool) -> Store:
-        from holdfast.opening import open as open_store
+    def _open(self, url: str, *, create: bool) -> Store:
+        from holdfast.open_store import open as open_store
 
         if not create:
-            places.require(url)
+            settings.require(url)
         store = open_store(url)
         self._owned.append(store)
         return store
@@ -110,70 +115,163 @@ class Session:
     # --- the app -----------------------------------------------------------------------------------------------------
 
     def app_named(self) -> Setting | None:
-        """Where the user's app is, if one is named."""
+        """Return the setting of the user's app, if there is one."""
         return app_setting(self.app_given)
 
     def app(self, *, create: bool = False) -> App:
-        """The user's app; without one, an app on the store that knows no workflows."""
+        """Return the user's app; without one, an app without workflows on the store."""
         if self._app is None:
             import logging
 
             logging.getLogger("holdfast.run").addHandler(logging.NullHandler())  # the command itself reports failures
             setting = self.app_named()
-            self._app = self._bare(create=create) if setting is None else self._loaded(setting, create=create)
+            self._app = self._empty_app(create=create) if setting is None else self._load_app(setting, create=create)
         return self._app
 
-    def _bare(self, *, create: bool) -> App:
+    def _empty_app(self, *, create: bool) -> App:
         from holdfast.runtime.app import App
 
         app = App(self.store(create=create))
         self._owned.append(app)
         return app
 
-    def _loaded(self, setting: Setting, *, create: bool) -> App:
-        from holdfast.cli.loading import is_app, load_object, made_app
-
+    def _load_app(self, setting: Setting, *, create: bool) -> App:
         found = load_object(setting)
-        wanted = self._settled()
+        wanted = self._configured()
         if is_app(found):
-            url: str = found.store.url
-            if wanted.source != DEFAULT and not places.same(wanted.url, url):
+            url = found.store.url
+            if wanted.source != DEFAULT and not settings.same(wanted.url, url):
                 raise InvalidInput(
-                    f"the app {setting.value} uses the store {places.shown(url)}, but {wanted.source} says "
+                    f"the app {setting.value} uses the store {settings.shown(url)}, but {wanted.source} names "
                     f"{wanted.shown}; leave that out, or name a function that makes the app for a store"
                 )
             self._where = Where(url, f"the app {setting.value}")
-            app: App = found
-            self._owned.append(app)  # the process ends with this command
+            app = found
         else:
             self._where = wanted
             if not create:
-                places.require(wanted.url)
-            app = made_app(found, wanted.url, setting)
-            self._owned.append(app)
+                settings.require(wanted.url)
+            app = make_app(found, wanted.url, setting)
+        self._owned.append(app)  # also the app of a module: the process ends with this command
         self._store = app.store
         return app
 
     def names(self) -> App | None:
-        """The user's app, for what it knows by name: no store is opened for one that a function makes."""
-        from holdfast.cli.loading import is_app, load_object, made_app
-
+        """Return the user's app for the names registered in it; an app that a function makes gets a store in memory."""
         setting = self.app_named()
         if setting is None:
             return None
         found = load_object(setting)
         if is_app(found):
-            return found  # type: ignore[no-any-return]
-        app = made_app(found, "memory:", setting)
+            return found
+        app = make_app(found, "memory:", setting)
         self._owned.append(app)
         return app
 
     def knows(self, workflow: str) -> bool:
-        """Whether the app of this command can move a run of this workflow on."""
+        """Return whether the app of this command has this workflow."""
         return self.app().knows(workflow)
 
     def close(self) -> None:
         """Close what this command opened."""
         while self._owned:
-            with contextlib.suppress(HoldfastError):  # what the command did is done and told
+            with contextlib.suppress(HoldfastError):  # the command has finished and reported its result
                 self._owned.pop().close()
+
+
+class AppNotLoaded(InvalidInput):
+    """The object named as the app cannot be loaded, or is not an app."""
+
+
+def load_object(setting: Setting) -> object:
+    """Import what the setting names, from the current directory or from the directory of `pyproject.toml`."""
+    named, colon, name = setting.value.rpartition(":")
+    if not colon or not named or not name:
+        raise AppNotLoaded(
+            f"{setting.value!r} ({setting.source}) does not name an app; write module:name or file.py:name"
+        )
+    folder = str(setting.folder or Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = _import_module(named, folder, setting)
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise AppNotLoaded(
+                f"{named} has no {name!r} ({setting.source}); the app must be defined when the module is imported"
+            )
+        found = getattr(found, part)
+    return found
+
+
+def is_app(found: object) -> TypeGuard[App]:
+    """Return whether this is an App rather than a function that makes one."""
+    from holdfast.runtime.app import App
+
+    return isinstance(found, App)
+
+
+def make_app(make: object, url: str, setting: Setting) -> App:
+    """Call the function that makes the app for a store."""
+    if not callable(make):
+        raise AppNotLoaded(
+            f"{setting.value} is neither a holdfast.App nor a function that takes the URL of a store and returns one"
+        )
+    try:
+        app = make(url)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise AppNotLoaded(f"{setting.value}({url!r}) raised {type(error).__name__}: {error}") from error
+    if not is_app(app):
+        raise AppNotLoaded(f"{setting.value}({url!r}) returned {type(app).__name__}, not a holdfast.App")
+    return app
+
+
+def langgraph_adapter() -> ModuleType:
+    """Import the LangGraph adapter; InvalidInput if LangGraph is not installed."""
+    try:
+        from holdfast.adapters import langgraph
+    except ImportError as error:
+        if error.name is None or not error.name.startswith("lang"):
+            raise
+        raise InvalidInput('LangGraph is not installed; pip install "holdfast[langgraph]"') from error
+    return langgraph
+
+
+def _import_module(named: str, folder: str, setting: Setting) -> ModuleType:
+    try:
+        if named.endswith(".py") or os.sep in named:
+            return _import_file(os.path.join(folder, named))
+        return importlib.import_module(named)
+    except HoldfastError:
+        raise
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name == named.partition(".")[0]:
+            raise AppNotLoaded(f"module {named!r} ({setting.source}) was not found in {folder}") from error
+        raise AppNotLoaded(f"importing {named} ({setting.source}) raised {type(error).__name__}: {error}") from error
+
+
+def _import_file(path: str) -> ModuleType:
+    path = os.path.abspath(path)
+    if not os.path.isfile(path):
+        raise AppNotLoaded(f"{os.path.relpath(path)} does not exist")
+    name = Path(path).stem
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == path:
+        return known
+    if known is not None or name in sys.stdlib_module_names:  # a file named queue.py must not replace the module queue
+        name = f"holdfast_app_{name}"
+    beside = str(Path(path).parent)
+    if beside not in sys.path:
+        sys.path.insert(0, beside)  # as when Python runs the file itself
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise AppNotLoaded(f"{os.path.relpath(path)} is not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,38 +1,40 @@
-"""Where a setting comes from: an option, the environment, `pyproject.toml`, or the default. The first that says wins.
+"""Settings of the command: an option, the environment, `pyproject.toml` or the default.
 
-`pyproject.toml` is looked for in the current directory and in those above it. Relative paths in it are meant from where
-it lies, so the same store is found from every directory of a project.
+The first of these that has the setting wins. `pyproject.toml` is searched for in the current directory and its parents.
+Relative paths in it are relative to its directory, so every directory of a project uses the same store.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from holdfast.errors import InvalidInput
+from holdfast.cli.exit_codes import NoStore
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.open_store import hide_password
 
 STORE_DEFAULT: Final = "sqlite:holdfast.db"
 DEFAULT: Final = "default"
-"""The source of a setting that nobody made."""
+"""The source of a setting that is not set anywhere."""
 _FILE: Final = "pyproject.toml"
 _KNOWN: Final = ("store", "app")
-"""What `[tool.holdfast]` may hold; anything else is a slip that nobody would notice."""
+"""The keys of `[tool.holdfast]`; any other is reported as a mistake."""
 _FILE_BYTES_MAX: Final = 16 << 20
 
 
 class Setting(NamedTuple):
-    """A setting and where it came from."""
+    """A setting and its source."""
 
     value: str
     source: str
     folder: Path | None = None
-    """Where relative paths in it are meant from, if that is not the current directory."""
+    """The directory of relative paths in it, if that is not the current directory."""
 
 
 def store_setting(given: str | None) -> Setting:
-    """The store's URL."""
-    found = _found("store", given, "HOLDFAST_STORE", "--store")
+    """Return the URL of the store."""
+    found = _find("store", given, "HOLDFAST_STORE", "--store")
     if found is None:
         return Setting(STORE_DEFAULT, DEFAULT)
     scheme, _, path = found.value.partition(":")
@@ -42,11 +44,11 @@ def store_setting(given: str | None) -> Setting:
 
 
 def app_setting(given: str | None) -> Setting | None:
-    """The user's app, if one is named."""
-    return _found("app", given, "HOLDFAST_APP", "--app")
+    """Return the user's app, if one is named."""
+    return _find("app", given, "HOLDFAST_APP", "--app")
 
 
-def _found(name: str, given: str | None, variable: str, option: str) -> Setting | None:
+def _find(name: str, given: str | None, variable: str, option: str) -> Setting | None:
     if given is not None:
         if not given:
             raise InvalidInput(f"{option} is empty")
@@ -60,36 +62,79 @@ def _found(name: str, given: str | None, variable: str, option: str) -> Setting 
             if value is None:
                 return None
             if not isinstance(value, str) or not value:
-                raise InvalidInput(f"[tool.holdfast] {name} in {_shown(path)} must be text, not {value!r}")
-            return Setting(value, f"[tool.holdfast] in {_shown(path)}", folder)
+                raise InvalidInput(f"[tool.holdfast] {name} in {os.path.relpath(path)} must be text, not {value!r}")
+            return Setting(value, f"[tool.holdfast] in {os.path.relpath(path)}", folder)
     return None
 
 
-def _tool_table(path: Path) -> dict[str, Any]:
+def _tool_table(path: Path) -> dict[str, object]:
+    name = os.path.relpath(path)
     try:
         with path.open("rb") as file:
             text = file.read(_FILE_BYTES_MAX)
         if b"holdfast" not in text:
             return {}
-        from tomllib import TOMLDecodeError, loads  # paid for by those who have such a table
+        from tomllib import TOMLDecodeError, loads  # imported only if there is such a table
 
         try:
             tools = loads(text.decode("utf-8")).get("tool", {})
         except (TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{_shown(path)} cannot be read: {error}") from error
+            raise InvalidInput(f"{name} cannot be read: {error}") from error
     except OSError as error:
-        raise InvalidInput(f"{_shown(path)} cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"{name} cannot be read: {error.strerror}") from error
     table = tools.get("holdfast", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
-        raise InvalidInput(f"[tool.holdfast] in {_shown(path)} must be a table")
+        raise InvalidInput(f"[tool.holdfast] in {name} must be a table")
     unknown = sorted(set(table) - set(_KNOWN))
     if unknown:
         raise InvalidInput(
-            f"[tool.holdfast] in {_shown(path)} has {', '.join(map(repr, unknown))}, which is no setting; "
-            f"there are {' and '.join(_KNOWN)}"
+            f"[tool.holdfast] in {name} has {', '.join(map(repr, unknown))}, which is not a setting; "
+            f"the settings are {' and '.join(_KNOWN)}"
         )
     return table
 
 
-def _shown(path: Path) -> str:
-    return os.path.relpath(path)
+def shown(url: str) -> str:
+    """Return the URL of a store without its password."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        return hide_password(url)
+    try:
+        from holdfast.store.postgres.settings import read_url
+
+        return read_url(url).shown
+    except (ImportError, HoldfastError):
+        return "postgresql://…"
+
+
+def require(url: str) -> None:
+    """Raise NoStore if opening the URL would create a store."""
+    scheme, _, path = url.partition(":")
+    missing = False
+    if scheme == "sqlite":
+        missing = bool(path) and (not os.path.exists(path) or os.path.getsize(path) == 0)
+    elif scheme == "dir":
+        missing = bool(path) and (not os.path.exists(path) or (os.path.isdir(path) and not os.listdir(path)))
+    elif scheme in ("postgresql", "postgres"):
+        missing = not _has_schema(url)
+    if missing:
+        raise NoStore(f"there is no store at {shown(url)} yet; starting or importing a run creates it")
+
+
+def same(one: str, other: str) -> bool:
+    """Return whether two URLs name the same store, as far as their text shows."""
+    return _normal(one) == _normal(other)
+
+
+def _normal(url: str) -> str:
+    scheme, _, path = url.partition(":")
+    if scheme in ("sqlite", "dir"):
+        return f"{scheme}:{os.path.realpath(path)}"
+    return shown(url)
+
+
+def _has_schema(url: str) -> bool:
+    try:
+        from holdfast.store.postgres.migrations import version_at
+    except ImportError:  # opening the store reports what to install
+        return True
+    return version_at(url) > 0

@@ -1,1 +1,1 @@
-"""Decides what happens next: pure, without clock, files, threads or `await`."""
+"""The engine decides the next step of a run: pure, without clock, files, threads or `await`."""

@@ -1,102 +1,118 @@
-"""What the engine asks for. A driver carries it out and sends back the result, or throws what went wrong.
+"""Commands that the engine yields for a driver to execute.
 
-The engine decides and never acts: it has no clock, no store, no threads. It works with values; a driver makes bytes of
-them. Each command says what it gives back.
+The driver sends back the result, which each command documents, or throws the error. The engine itself has no clock,
+store or threads. It works with values; a driver encodes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+
+from holdfast.drivers import Plan
 
 if TYPE_CHECKING:
     from holdfast.engine.scope import Scope
 
-R = TypeVar("R")
-
 EntryData = dict[str, Any]
-"""A journal entry as data: always with "kind"; "call" and "in" say which call of which scope it is about."""
+"""A journal entry as data: always with "kind"; "call" and "in" name the call and its scope."""
+StateData = dict[str, Any]
+"""The state of a run, as the user's code reads and changes it."""
+UserFunction = Callable[..., Any]
+WriteOptions = dict[str, Any]
+"""Fields of `Write` other than its entries."""
 
 
 class Command(msgspec.Struct, gc=False):
     """Base of all commands."""
 
 
-class Mark(Command):
-    """A line of the ledger: an effect's intent or outcome. `call` is how it was called, for its undo."""
+class LedgerMark(Command):
+    """A line of the ledger: an effect's intent or outcome. `call` describes the call, for its undo."""
 
     key: str
     state: Literal["intent", "done", "failed", "undone"]
     tool: str = ""
     target: str | None = None
     reversible: bool = False
-    result: Any = None
-    call: Any = None
+    result: object = None
+    call: EntryData | None = None
 
 
-class Open(Command):
+class OpenGate(Command):
     """A gate to open."""
 
     gate: str
-    body: dict[str, Any]
+    body: EntryData
     expires_us: int | None = None
 
 
 class Send(Command):
-    """Something for another run's inbox."""
+    """An item for the inbox of another run."""
 
     target: str
     kind: Literal["event", "pause", "cancel"]
     name: str
     key: str
-    value: Any = None
+    value: object = None
 
 
 class Snapshot(Command):
-    """The run's state as a checkpoint. `resume` says what of the journal is needed to go on from it."""
+    """The run's state as a checkpoint. `resume` is what `ResumePoint.to_metadata` returns."""
 
-    state: dict[str, Any]
-    resume: dict[str, Any]
+    state: StateData
+    resume: EntryData
     covers: int | None = None
-    """The position it covers; None: the end of the journal with this very commit."""
-    metadata: dict[str, Any] | None = None
+    """The position it covers; None: the end of the journal after this commit."""
+    metadata: dict[str, object] | None = None
     next_node: str | None = None
 
 
 class Write(Command):
-    """One commit of the run. Gives back `Written`."""
+    """One commit of the run. Returns `Written`."""
 
     entries: list[EntryData]
-    marks: tuple[Mark, ...] = ()
-    gates: tuple[Open, ...] = ()
+    marks: tuple[LedgerMark, ...] = ()
+    gates: tuple[OpenGate, ...] = ()
     close_gates: Sequence[str] = ()
     timers: tuple[tuple[str, int], ...] = ()
     drop_timers: Sequence[str] = ()
     take: Sequence[int] = ()
     put_back: tuple[Item, ...] = ()
-    """Items that were taken and are to be read again."""
+    """Items that were taken and can be read again."""
     send: tuple[Send, ...] = ()
     snapshot: Snapshot | None = None
     status: str | None = None
     inbox_read: int | None = None
     release: bool = False
+    result: bytes = b""
+    """The encoding of the result in the last entry and in the marks, if known."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it only appends entries."""
         return not (
-            self.marks or self.gates or self.close_gates or self.timers or self.drop_timers or self.take or self.send
-            or self.put_back or self.snapshot is not None or self.status is not None or self.release
-        )  # fmt: skip
+            self.marks
+            or self.gates
+            or self.close_gates
+            or self.timers
+            or self.drop_timers
+            or self.take
+            or self.send
+            or self.put_back
+            or self.snapshot is not None
+            or self.status is not None
+            or self.release
+        )
 
 
 class Written(Command):
-    """What a `Write` did."""
+    """The result of a `Write`."""
 
     position: int
-    """The journal's end after it."""
+    """The end of the journal after it."""
     inbox: int
     """The newest item in the inbox."""
     status: str
@@ -104,25 +120,25 @@ class Written(Command):
 
 
 class Call(Command):
-    """Call the user's function and give back its result; what it raises is thrown. `took_us` is filled in."""
+    """Call the user's function and return its result, or throw its exception. The driver sets `took_us`."""
 
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    fn: UserFunction
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     timeout_s: float | None = None
-    world: bool = False
-    """It touches the world: the claim must surely still be ours."""
+    external: bool = False
+    """It has effects outside: the driver first makes sure that the claim is still held."""
     took_us: int = 0
 
 
 class TimedOut(Exception):
-    """Thrown by a driver when a call takes longer than its time."""
+    """Thrown by a driver when a call takes longer than its timeout."""
 
 
 class EffectKnown(Exception):
-    """Thrown by a driver when the ledger already has a line that stands against the mark."""
+    """Thrown by a driver when the ledger already has a line that contradicts the mark."""
 
-    def __init__(self, state: str, result: Any, call: Any) -> None:
+    def __init__(self, state: str, result: object, call: EntryData | None) -> None:
         super().__init__(state)
         self.state = state
         self.result = result
@@ -130,7 +146,7 @@ class EffectKnown(Exception):
 
 
 class Wait(Command):
-    """Wait in this process until that moment; for short whiles."""
+    """Wait in this process until that time; only for short waits."""
 
     until_us: int
 
@@ -139,27 +155,27 @@ class Now(Command):
     """The time, in microseconds since 1970."""
 
 
-class Chance(Command):
-    """So many random bytes."""
+class RandomBytes(Command):
+    """`size` random bytes."""
 
     size: int
 
 
 class ReadInbox(Command):
-    """The items behind number `after` that were not taken, as a list of `Item`."""
+    """The items after number `after` that were not taken, as a list of `Item`."""
 
     after: int
 
 
 class Item(Command):
-    """Something somebody sent to the run."""
+    """An item of the run's inbox."""
 
     number: int
     kind: str
     name: str
     by: str
     at_us: int
-    value: Any
+    value: object
 
 
 class ReadState(Command):
@@ -168,41 +184,47 @@ class ReadState(Command):
     checkpoint_id: str
 
 
+class ReadGate(Command):
+    """The stored body of a gate of this run; empty if it has none of that name."""
+
+    gate: str
+
+
 class ReadFamily(Command):
-    """What the ledgers of the run's family, and its own, say of an effect: a list of `Performed`, newest first."""
+    """The lines of an effect in the ledgers of the run's family: a list of `Performed`, newest first."""
 
     key: str
 
 
 class ReadFamilyChild(Command):
-    """The id of the child that another run of the family started by the call of this full name, or None."""
+    """The id of the child that another run of the family started by the call with this full name, or None."""
 
     call: str
 
 
 class Performed(Command):
-    """A line of another run's ledger."""
+    """A line of a ledger in the run's family."""
 
     run_id: str
     state: str
-    result: Any
-    call: Any
+    result: object
+    call: EntryData | None
 
 
 class RunChild(Command):
-    """Make sure the child run is there, and move it on here if possible. Gives back `Ended` or None."""
+    """Make sure the child run exists, and execute it here if possible. Returns `Ended` or None."""
 
     run_id: str
     workflow: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     call: str
-    """Under which the parent waits for it."""
+    """The full name of the call with which the parent waits for it."""
     detached: bool
     definition: Any = None
-    """What the child goes by, if that is not for its workflow to say."""
+    """The definition of the child, if its workflow has none."""
     source: str | None = None
-    """The run of which the child is a fork, from its beginning."""
+    """The run that the child forks, from its beginning."""
     forked: str = ""
     """How such a fork treats effects its family performed."""
     enqueue: bool = False
@@ -213,30 +235,26 @@ class Ended(Command):
     """How a run ended."""
 
     status: str
-    result: Any = None
-    failure: dict[str, Any] | None = None
+    result: object = None
+    failure: EntryData | None = None
 
 
 class Branch(Command):
-    """One of several lines of work: a plan of the engine, or a function of the user's that gets its own sub-run."""
+    """One branch: a plan of the engine, or a function of the user's that gets its own sub-run."""
 
     scope: Scope
-    plan: Plan[Any] | None = None
-    fn: Callable[[Any], Any] | None = None
+    plan: Plan[object] | None = None
+    fn: UserFunction | None = None
 
 
-class Together(Command):
-    """Do the branches side by side, at most `limit` at a time. Gives back, for each, its result or what it raised."""
+class RunParallel(Command):
+    """Run the branches concurrently, at most `limit` at a time. Returns, for each, its result or a `BranchError`."""
 
     branches: list[Branch]
     limit: int
 
 
-class Raised(Command):
-    """What a branch raised."""
+class BranchError(Command):
+    """The exception that a branch raised."""
 
     error: BaseException
-
-
-Plan = Generator[Any, Any, R]
-"""A decision in progress: yields commands, is sent their results, and returns what was decided."""

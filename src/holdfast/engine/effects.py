@@ -1,69 +1,53 @@
-"""Effects: steps that touch the world. The intent is recorded first, then it runs, then its outcome is recorded.
+"""Effects: calls with side effects outside, recorded before and after.
 
-An effect is *in doubt* when its intent is recorded and its outcome is not: the process died in between, or the call
-timed out or raised something that leaves open whether it happened (`engine.verdicts`). Then the outside world is asked
-(`check`), and where that cannot tell, `in_doubt` decides: a person is asked, it is tried again (the caller says it is
-idempotent), or it fails.
+The engine records the intent, calls the function, then records the outcome. An effect is *in doubt* if its intent is
+recorded and its outcome is not: the process died in between, or the call timed out or raised an exception that does
+not prove whether it happened (`engine.failures`). Then the engine calls `check`. If that is inconclusive, `in_doubt`
+decides: a gate asks for the outcome, the effect is performed again (the caller declares it idempotent), or it fails.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.engine.call_arguments import changed_argument
-from holdfast.engine.commands import Call, EffectKnown, Mark, Performed, Plan, ReadFamily, TimedOut
-from holdfast.engine.doubt import is_repeatable, resolve
-from holdfast.engine.execution import Execution
-from holdfast.engine.failures import summary_of
-from holdfast.engine.outcome import (
+from holdfast.drivers import Plan
+from holdfast.engine.arguments import changed_argument, with_token
+from holdfast.engine.commands import Call, EffectKnown, EntryData, LedgerMark, Performed, ReadFamily, TimedOut
+from holdfast.engine.effect_outcome import (
     AGAIN,
     EffectCall,
-    World,
+    EffectSpec,
     describe_call,
-    give_outcome,
+    is_repeatable,
     known_result,
     record_done,
     record_outcome,
+    replay_outcome,
+    resolve,
     try_later,
 )
+from holdfast.engine.execution import Execution
+from holdfast.engine.failures import DOUBTFUL, NOT_DONE, judge, summary_of
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import ONCE, retry_of
 from holdfast.engine.scope import Scope
-from holdfast.engine.steps import Spec, await_turn
-from holdfast.engine.tokens import with_token
-from holdfast.engine.verdicts import DOUBTFUL, NOT_DONE, Classifier, classifier_of, judge
+from holdfast.engine.steps import StepSpec, wait_until_due
 from holdfast.errors import InvalidInput, KeyReused
 
 EFFECT_KINDS = ("intent", "outcome")
-POLICIES: Final = ("ask", "retry", "fail")
-_DIED: Final = "the process died while it was under way"
+_DIED: Final = "the process died during the call"
 
 
-def world_of(
-    exe: Execution, undo: Any, in_doubt: str, check: Callable[..., Any] | None, target: str | None, name: str,
-    *, not_done: Any = (), doubtful: Any = (), classify: Classifier | None = None,
-) -> World:  # fmt: skip
-    """What the user declared, checked."""
-    if in_doubt not in POLICIES:
-        raise InvalidInput(f"in_doubt must be one of {', '.join(POLICIES)}, not {in_doubt!r}")
-    if check is not None and not callable(check):
-        raise InvalidInput(f"check must be a function, not {check!r}")
-    if undo is not None:
-        undo = undo if isinstance(undo, str) else getattr(undo, "__name__", repr(undo))
-        if undo not in exe.undos:
-            raise InvalidInput(
-                f"undo function {undo!r} is not registered, so it could not be found after a restart; "
-                "put @app.undo above it"
-            )
-    return World(undo, in_doubt, check, target, name, classifier_of(not_done, doubtful, classify))
-
-
-def effect(exe: Execution, scope: Scope, spec: Spec, world: World) -> Plan[Any]:
-    """Perform an effect, or return what is recorded of it."""
+def effect(exe: Execution, scope: Scope, spec: StepSpec, options: EffectSpec) -> Plan[Any]:
+    """Perform an effect, or return its recorded outcome."""
+    if options.undo is not None and options.undo_name not in exe.undos:
+        raise InvalidInput(
+            f"undo function {options.undo_name!r} is not registered, so it could not be found after a restart; "
+            "put @app.undo above it"
+        )
     with scope.call(spec.name, spec.key, EFFECT_KINDS, again=True) as (call, entries):
-        this = EffectCall(exe, scope, spec, world, call, entries)
+        this = EffectCall(exe, scope, spec, options, call, entries)
         try:
             if entries:
                 if entries[0].get("digest") != this.digest:
@@ -72,82 +56,87 @@ def effect(exe: Execution, scope: Scope, spec: Spec, world: World) -> Plan[Any]:
                         raise KeyReused(exe.run_id, spec.key, changed)
                     raise scope.diverged(entries[0], call, EFFECT_KINDS, changed)
                 if entries[-1]["kind"] == "outcome":
-                    return give_outcome(this, entries[-1])
-            return (yield from _live(this))
+                    return replay_outcome(this, entries[-1])
+            return (yield from _execute(this))
         finally:
-            if this.flying:
-                exe.flying.discard(this.key)
+            if this.owns_key:
+                exe.in_flight.discard(this.key)
 
 
 def _changed_argument(this: EffectCall) -> Plan[str]:
-    """Which argument is not the recorded one; the ledger has the values of then."""
+    """Which argument differs from the recorded one; the ledger has the recorded values."""
     first = this.entries[0]
     lines: list[Performed] = yield ReadFamily(first.get("key") or this.key)
     own = next((line.call for line in lines if line.run_id == this.exe.run_id), None)
-    place = f"effect {this.scope.named(this.call)!r}"
+    place = f"effect {this.scope.full_name(this.call)!r}"
     return changed_argument(this.exe.codec, place, this.spec.given, first, own)
 
 
-def _live(this: EffectCall) -> Plan[Any]:
+def _execute(this: EffectCall) -> Plan[object]:
     exe, entries = this.exe, this.entries
-    yield from exe.attend(this.scope, this.call, this.keyed)
-    if this.key in exe.flying:
-        raise InvalidInput(f"an effect with the key {this.key!r} is under way in another branch of run {exe.run_id!r}")
-    exe.flying.add(this.key)
-    this.flying = True
+    yield from exe.check_interrupts(this.scope, this.call, this.keyed)
+    if this.key in exe.in_flight:
+        raise InvalidInput(f"an effect with the key {this.key!r} is in flight in another branch of run {exe.run_id!r}")
+    exe.in_flight.add(this.key)
+    this.owns_key = True
     if not entries:
-        found = (yield from _from_family(this)) if exe.forked else AGAIN
+        found = (yield from _reuse_from_family(this)) if exe.forked else AGAIN
         return found if found is not AGAIN else (yield from _intend(this))
     last = entries[-1]
     if last["kind"] != "attempt":
-        return (yield from _resolved(this, _reason(this)))
-    if last.get("doubt") and not is_repeatable(this):  # the code has changed since
-        return (yield from _resolved(this, f"it raised {last['error']['type']}: {last['error']['message']}"))
-    yield from await_turn(exe, this.scope, this.call, this.keyed, last)
+        return (yield from _resolve_and_perform(this, _reason(this)))
+    if last.get("doubt") and not is_repeatable(this):  # the code has changed since then
+        return (yield from _resolve_and_perform(this, f"it raised {last['error']['type']}: {last['error']['message']}"))
+    yield from wait_until_due(exe, this.scope, this.call, this.keyed, last)
     yield from _intend_again(this)
     return (yield from _perform(this))
 
 
-def _intend(this: EffectCall) -> Plan[Any]:
-    """Record the intent and perform it. If the ledger has this key already, that decides."""
-    world = this.world
-    mark = Mark(this.key, "intent", world.tool, world.target, world.undo is not None, call=describe_call(this))
+def _intend(this: EffectCall) -> Plan[object]:
+    """Record the intent and perform it. If the ledger already has the key, its line decides."""
+    mark = _intent_mark(this)  # it may raise, so it comes before the entry
     is_doubtful = this.reason is not None and not is_repeatable(this)
-    entry = this.first("intent", token=this.token, **({"doubt": this.reason} if is_doubtful else {}))
+    entry = this.first_entry("intent", token=this.token, **({"doubt": this.reason} if is_doubtful else {}))
     try:
         yield from this.exe.write(this.scope, [entry], marks=(mark,))
     except EffectKnown as known:
-        return (yield from _known(this, known.state, known.result, known.call))
+        return (yield from _resolve_from_ledger(this, known.state, known.result, known.call))
     this.entries = [entry]
-    return (yield from _resolved(this, _reason(this)) if is_doubtful else _perform(this))
+    return (yield from _resolve_and_perform(this, _reason(this)) if is_doubtful else _perform(this))
 
 
-def _known(this: EffectCall, state: str, result: Any, call: Any) -> Plan[Any]:
-    """The ledger has this explicit key: the run has called it elsewhere, or it was marked without a call.
+def _intent_mark(this: EffectCall) -> LedgerMark:
+    options = this.options
+    reversible = options.undo is not None
+    return LedgerMark(this.key, "intent", options.tool, options.target, reversible, call=describe_call(this))
 
-    A line without a call, marked by hand or imported, says nothing of arguments; its key alone decides.
+
+def _resolve_from_ledger(this: EffectCall, state: str, result: object, call: EntryData | None) -> Plan[object]:
+    """Resolve an explicit key that the ledger has: the run called it elsewhere, or it was marked without a call.
+
+    A line without a call, marked by hand or imported, has no arguments; its key alone decides.
     """
     if not _is_same_call(this, call):
         changed = changed_argument(this.exe.codec, f"effect {this.key!r}", this.spec.given, {}, call)
         raise KeyReused(this.exe.run_id, this.key, changed)
     if state == "done":
-        facts = known_result(result, call) if "digest" in (call or {}) else _marked_result(this, result)
-        entry = this.first("outcome", how="recorded", **facts)
+        facts = known_result(result, call) if call and "digest" in call else _marked_result(this, result)
+        entry = this.first_entry("outcome", how="recorded", **facts)
         yield from this.exe.write(this.scope, [entry])
-        return give_outcome(this, entry)
+        return replay_outcome(this, entry)
     this.token = (call or {}).get("token", this.token)
-    entry = this.first("intent", token=this.token)
+    entry = this.first_entry("intent", token=this.token)
     yield from this.exe.write(this.scope, [entry])
     this.entries = [entry]
-    return (yield from _resolved(this, _DIED))
+    return (yield from _resolve_and_perform(this, _DIED))
 
 
-def _is_same_call(this: EffectCall, call: Any) -> bool:
-    """Whether a ledger line may be of this call: it has the same arguments, or was marked without any."""
-    return "digest" not in (call or {}) or call["digest"] == this.digest
+def _is_same_call(this: EffectCall, call: EntryData | None) -> bool:
+    """Whether a ledger line may belong to this call: it has the same arguments, or was marked without any."""
+    return not call or "digest" not in call or call["digest"] == this.digest
 
 
-def _marked_result(this: EffectCall, result: Any) -> dict[str, Any]:
+def _marked_result(this: EffectCall, result: object) -> EntryData:
     """The result of an effect that was marked without a call, if it fits the function; else it is lost."""
     try:
         typed_result(this.spec.fn, result, this.call)
@@ -157,18 +146,18 @@ def _marked_result(this: EffectCall, result: Any) -> dict[str, Any]:
     return {"result": result}
 
 
-def _from_family(this: EffectCall) -> Plan[Any]:
-    """A fork meets an effect its family has performed after the fork point: the ledger decides. `AGAIN`: nobody has.
+def _reuse_from_family(this: EffectCall) -> Plan[object]:
+    """Reuse, in a fork, an effect that its family performed after the fork point; `AGAIN` if there is none.
 
-    What another fork has only taken over tells nothing, as long as the one that performed it is there to be asked.
+    A line that another fork only reused counts only if the run that performed the effect cannot be read.
     """
     exe = this.exe
     lines: list[Performed] = yield ReadFamily(this.key)
     own = next((line for line in lines if line.run_id == exe.run_id), None)
     if own is not None and own.state == "undone" and not (own.call or {}).get("reused"):
-        return AGAIN  # performed and undone here: what the family did is not the one that counts
+        return AGAIN  # performed and undone here: the lines of the family do not count
     if own is not None and own.state in ("done", "intent"):
-        return (yield from _known(this, own.state, own.result, own.call))
+        return (yield from _resolve_from_ledger(this, own.state, own.result, own.call))
     others = [line for line in lines if line.run_id != exe.run_id]
     others = [line for line in others if _is_same_call(this, line.call)]
     others = [line for line in others if not (line.call or {}).get("reused")] or others
@@ -176,29 +165,29 @@ def _from_family(this: EffectCall) -> Plan[Any]:
     if exe.forked == "perform" or line is None:
         return AGAIN
     call = line.call or {}
-    told = {"digest": this.digest, "reused": line.run_id, "token": call.get("token", this.token)}
-    world = this.world
+    call_facts = {"digest": this.digest, "reused": line.run_id, "token": call.get("token", this.token)}
+    options = this.options
     if line.state == "done" and exe.forked == "reuse":
         facts = known_result(line.result, call) if "digest" in call else _marked_result(this, line.result)
-        entry = this.first("outcome", how="reused", by=line.run_id, **facts)
-        told |= {"lost": facts["error"]} if "error" in facts else {}
-        mark = Mark(this.key, "done", world.tool, world.target, False, line.result, told)
+        entry = this.first_entry("outcome", how="reused", by=line.run_id, **facts)
+        call_facts |= {"lost": facts["error"]} if "error" in facts else {}
+        mark = LedgerMark(this.key, "done", options.tool, options.target, False, line.result, call_facts)
         yield from exe.write(this.scope, [entry], marks=(mark,))
-        return give_outcome(this, entry)
-    this.token = told["token"]
+        return replay_outcome(this, entry)
+    this.token = call_facts["token"]
     why = f"run {line.run_id!r}, which began it, has recorded no outcome" if line.state == "intent" else _DIED
     doubt = {"doubt": why} if line.state == "intent" else {}
-    entry = this.first("intent", of=line.run_id, token=this.token, **doubt)
-    mark = Mark(this.key, "intent", world.tool, world.target, False, call=told)
+    entry = this.first_entry("intent", of=line.run_id, token=this.token, **doubt)
+    mark = LedgerMark(this.key, "intent", options.tool, options.target, False, call=call_facts)
     yield from exe.write(this.scope, [entry], marks=(mark,))
     this.entries = [entry]
-    return (yield from _resolved(this, why))
+    return (yield from _resolve_and_perform(this, why))
 
 
-def _done_meanwhile(this: EffectCall) -> Plan[Any]:
-    """What the run that began it has recorded since; `AGAIN` if it has not performed it.
+def _reuse_done_meanwhile(this: EffectCall) -> Plan[object]:
+    """Reuse the outcome that the run that began it has recorded since; `AGAIN` if there is none.
 
-    A fork that was told to ask although it was done keeps to the answer.
+    A fork that asks although the effect was done uses the answer.
     """
     if this.in_doubt or not this.is_of_another:
         return AGAIN
@@ -211,39 +200,37 @@ def _done_meanwhile(this: EffectCall) -> Plan[Any]:
         return AGAIN
     facts = known_result(line.result, line.call)
     entry = this.entry("outcome", how="reused", by=source, **facts)
-    told = {"digest": this.digest, "reused": source, "token": this.token}
-    told |= {"lost": line.call["lost"]} if "lost" in line.call else {}
-    mark = Mark(this.key, "done", result=line.result, call=told)
+    call_facts = {"digest": this.digest, "reused": source, "token": this.token}
+    call_facts |= {"lost": facts["error"]} if "error" in facts else {}
+    mark = LedgerMark(this.key, "done", result=line.result, call=call_facts)
     yield from this.exe.write(this.scope, [entry], marks=(mark,))
-    return give_outcome(this, entry)
+    return replay_outcome(this, entry)
 
 
 def _intend_again(this: EffectCall) -> Plan[None]:
-    """About to be called once more: if the process dies now, nobody knows again.
+    """Record the intent of another attempt: if the process dies now, the effect is in doubt again.
 
-    If another run did not perform it, this run performs it as its own, under an idempotency key of its own.
+    If another run did not perform it, this run performs it as its own, under its own idempotency key.
     """
-    facts: dict[str, Any] = {"doubt": True} if this.in_doubt else {}
-    marks: tuple[Mark, ...] = ()
+    facts: EntryData = {"doubt": True} if this.in_doubt else {}
+    marks: tuple[LedgerMark, ...] = ()
     if this.is_of_another and not this.in_doubt:
-        with contextlib.suppress(EffectKnown):  # it is recorded so already if the process died behind this commit
-            yield from this.exe.write(this.scope, [], marks=(Mark(this.key, "failed"),))
-        this.token = this.exe.codec.effect_token(this.exe.incarnation, this.key, this.exe.line.epoch)
+        with contextlib.suppress(EffectKnown):  # already recorded if the process died after this commit
+            yield from this.exe.write(this.scope, [], marks=(LedgerMark(this.key, "failed"),))
+        this.token = this.exe.codec.effect_token(this.exe.incarnation, this.key, this.exe.resume_point.epoch)
         facts = {"token": this.token, "own": True}
-        world = this.world
-        undo = world.undo is not None
-        marks = (Mark(this.key, "intent", world.tool, world.target, undo, call=describe_call(this)),)
+        marks = (_intent_mark(this),)
     entry = this.entry("intent", again=True, **facts)
     yield from this.exe.write(this.scope, [entry], marks=marks)
     this.entries = [*this.entries, entry]
 
 
-def _perform(this: EffectCall) -> Plan[Any]:
-    """Call it, and record what came of it."""
+def _perform(this: EffectCall) -> Plan[object]:
+    """Call the function and record the outcome."""
     exe, spec = this.exe, this.spec
     while True:
         kwargs = with_token(spec.fn, spec.kwargs, this.token)
-        command = Call(spec.fn, spec.args, kwargs, spec.timeout_s, world=True)
+        command = Call(spec.fn, spec.args, kwargs, spec.timeout_s, external=True)
         try:
             raw = yield command
         except TimedOut:
@@ -253,50 +240,52 @@ def _perform(this: EffectCall) -> Plan[Any]:
             found = yield from _after_error(this, error, command.took_us)
         else:
             recording = record_done(this, raw, command.took_us)
-            del raw  # a large one is not held twice while it is committed
+            del raw  # keeps only one copy of a large result during the commit
             return (yield from recording)
         if found is AGAIN:
-            found = yield from _done_meanwhile(this)
+            found = yield from _reuse_done_meanwhile(this)
         if found is not AGAIN:
             return found
-        yield from exe.attend(this.scope, this.call, this.keyed)
+        yield from exe.check_interrupts(this.scope, this.call, this.keyed)
         yield from _intend_again(this)
 
 
-def _after_error(this: EffectCall, error: BaseException, us: int) -> Plan[Any]:
-    """After the function raised: its outcome, or `AGAIN` when it is time for the next try."""
-    verdict = judge(error, (this.world.classify, this.exe.classify))
+def _after_error(this: EffectCall, error: BaseException, us: int) -> Plan[object]:
+    """The outcome after the function raised, or `AGAIN` when the next attempt is due."""
+    verdict = judge(error, (this.options.classify, this.exe.classify))
     raised = f"raised {summary_of(error)}"
     if verdict == DOUBTFUL:
         return (yield from resolve(this, f"it {raised}", error))
-    final = this.world.is_conclusive is not None and this.world.is_conclusive()
+    final = this.options.is_conclusive is not None and this.options.is_conclusive()
     if this.in_doubt and not (final and verdict == NOT_DONE):
-        return (yield from resolve(this, f"an earlier try of it is in doubt, and the last one {raised}", error))
+        return (yield from resolve(this, f"an earlier attempt is in doubt, and the last one {raised}", error))
     retry, hint = retry_of(this.spec.retry, ONCE), ""
     if this.attempt < retry.attempts and retry.covers(error):
         if verdict == NOT_DONE or is_repeatable(this):
             yield from try_later(this, retry, error)
             return AGAIN
         hint = (
-            f"it was not retried, since {type(error).__name__} does not prove that nothing happened: list it in "
+            f"it was not retried, because {type(error).__name__} does not prove that nothing happened: list it in "
             f'not_done=, give {this.spec.name!r} a parameter idempotency_key, or pass in_doubt="retry"'
         )
-    proven = verdict == NOT_DONE and (this.attempt == 1 or not is_repeatable(this))  # else an earlier try proved less
+    proven = verdict == NOT_DONE and (
+        this.attempt == 1 or not is_repeatable(this)
+    )  # else an earlier attempt proved less
     return (yield from record_outcome(this, error=error, us=us, hint=hint, proven=proven))
 
 
 def _reason(this: EffectCall) -> str:
-    """Why it is in doubt: as recorded, else a process began to perform it and recorded no outcome."""
+    """Why it is in doubt: the recorded reason, else a process began it and recorded no outcome."""
     return this.reason or _DIED
 
 
-def _resolved(this: EffectCall, why: str) -> Plan[Any]:
-    """Find out what became of it, and perform it if that is what is to be done."""
+def _resolve_and_perform(this: EffectCall, why: str) -> Plan[object]:
+    """Resolve an effect in doubt, and perform it if it has to be performed."""
     found = yield from resolve(this, why)
     if found is AGAIN:
-        found = yield from _done_meanwhile(this)
+        found = yield from _reuse_done_meanwhile(this)
     if found is not AGAIN:
         return found
-    yield from this.exe.attend(this.scope, this.call, this.keyed)
+    yield from this.exe.check_interrupts(this.scope, this.call, this.keyed)
     yield from _intend_again(this)
     return (yield from _perform(this))

@@ -1,33 +1,38 @@
-"""One execution of a run: from being claimed to being released. What its calls share."""
+"""One execution of a run, from claim to release, shared by its calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from holdfast.engine.commands import EntryData, Item, Now, Plan, ReadInbox, Snapshot, Write, Written
-from holdfast.engine.line import Line
+from holdfast.drivers import Plan
+from holdfast.engine.commands import EntryData, Item, Now, ReadInbox, Snapshot, StateData, Write, WriteOptions, Written
+from holdfast.engine.failures import Classifier
 from holdfast.engine.record import KEPT, Record
+from holdfast.engine.resume_point import ResumePoint
 from holdfast.engine.retry import ONCE, Retry
 from holdfast.engine.scope import Scope
-from holdfast.engine.verdicts import Classifier
 from holdfast.errors import Cancelled, InvalidInput, MissingAwait, Suspended
-from holdfast.model.status import PAUSED, READY, WAITING
+from holdfast.model.rows import PAUSED, READY, WAITING
 
 US: Final = 1_000_000
 SHORT_WAIT_US: Final = 1 * US
-"""Waits up to this long are waited for in the process; longer ones give the run back until the time comes."""
+"""Shorter waits keep the process; longer ones release the run until the time comes."""
 
 
 class Codec(Protocol):
-    """What the engine must know of values. Pure."""
+    """Encoding of values, as far as the engine needs it. Pure."""
 
-    def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """A digest of a call's arguments; None if they cannot be encoded."""
+    def digest(self, args: tuple[object, ...], kwargs: dict[str, object]) -> str | None:
+        """A digest of the arguments of a call; None if they cannot be encoded."""
         ...
 
-    def settled(self, value: Any) -> Any:
-        """`value` as a replay will give it. Raises Unstorable."""
+    def round_trip(self, value: object) -> Any:
+        """`value` as a replay returns it. Raises Unstorable."""
+        ...
+
+    def record(self, value: object) -> tuple[object, bytes]:
+        """`value` as a replay returns it, and its encoding; empty if encoding it again is cheap."""
         ...
 
     def effect_token(self, incarnation: bytes, key: str, epoch: int) -> str:
@@ -45,7 +50,7 @@ class Execution:
     """One execution of a run."""
 
     unsatisfied = ""
-    """The stage of a declared workflow that ended in this turn without its condition being met."""
+    """The stage of a declared workflow that ended in this turn although its condition was not met."""
 
     def __init__(
         self,
@@ -53,14 +58,14 @@ class Execution:
         incarnation: bytes,
         codec: Codec,
         record: Record,
-        line: Line,
+        line: ResumePoint,
         *,
         attempt: int = 1,
         version: int = 1,
         retry: Retry = ONCE,
         cleanup_s: float = 30.0,
         branches: int = 8,
-        upgrade: Callable[[dict[str, Any], int], dict[str, Any]] | None = None,
+        upgrade: Callable[[StateData, int], StateData] | None = None,
         undos: frozenset[str] = frozenset(),
         classify: Classifier | None = None,
     ) -> None:
@@ -68,59 +73,59 @@ class Execution:
         self.incarnation = incarnation
         self.codec = codec
         self.record = record
-        self.line = line
+        self.resume_point = line
         self.attempt = attempt
         self.version = version
         self.retry = retry
         self.cleanup_us = int(cleanup_s * US)
         self.branches = branches
-        """How many branches go on at a time, if a call does not say."""
+        """The default limit of concurrent branches."""
         self.forked = line.forked
-        """How a fork treats effects its family performed: "" for a run of its own, else reuse, perform or ask."""
+        """How a fork treats effects of its family: reuse, perform or ask; empty if the run is not a fork."""
         self.upgrade = upgrade
         self.undos = undos
         self.classify = classify
-        """What the exceptions of effects prove, for the whole app."""
+        """The classifier of the app for the exceptions of effects."""
         self.root = Scope(run_id, record)
         line.kept = record.kept
-        self.state: dict[str, Any] = {}
+        self.state: StateData = {}
         self.next_node: str | None = None
-        """What a checkpoint says comes next; workflows that have names for their stages set it."""
+        """The next stage, for checkpoints; workflows with named stages set it."""
         self.position = self.began_at = 0
-        """Where the journal ends, and where it ended when this execution began."""
+        """The end of the journal, now and at the start of this execution."""
         # --- the inbox
         self.inbox_newest = self.inbox_read = 0
         self.waits_read: int | None = None
-        """Up to where calls had read the inbox when they began to wait: the earliest counts."""
+        """The inbox position up to which waiting calls had read when they began to wait; the earliest counts."""
         self.items: dict[int, Item] = {}
         self._claimed: dict[int, object] = {}
-        # --- what outsiders want
+        # --- requests from outside
         by = record.cancelled_by
         self.cancel = Item(0, "cancel", "cancel", by, 0, None) if by is not None else None
-        self.alarm = by is not None
-        """Something of this must be looked at before the next call."""
+        self.interrupt_pending = by is not None
+        """The next call must first check for a cancel, a pause or a stop."""
         self.pause: Item | None = None
         self._requests: list[int] = []
-        self.give_way = False
+        self.should_yield = False
         self.cancel_until_us: int | None = None
-        self.flying: set[str] = set()
-        """The keys of effects that are under way."""
+        self.in_flight: set[str] = set()
+        """The keys of effects in flight."""
         self.releasing = False
-        """The run is being given back by a commit that is under way."""
+        """A commit that releases the run is in flight."""
         # --- calls without await
         self.unawaited: dict[int, Callable[[], MissingAwait]] = {}
-        """Calls that were created and are not awaited yet, with the error for each."""
+        """Calls that were created and not awaited yet, with the error for each."""
         self.missing_await: MissingAwait | None = None
-        """A call was dropped without being awaited: nothing more is done."""
-        # --- how it stands
+        """A call was dropped without being awaited: the execution stops."""
+        # --- the end
         self.stopped: BaseException | None = None
         self.released = ""
-        """The status in which the run was given back; empty while it is held."""
+        """The status in which the run was released; empty while it is claimed."""
 
     # --- the inbox ---------------------------------------------------------------------------------------------------
 
     def read_inbox(self, scope: Scope) -> Plan[None]:
-        """Take note of what has come in since the last look."""
+        """Read the items that arrived since the last read."""
         newest = self.inbox_newest
         items: list[Item] = yield ReadInbox(self.inbox_read)
         for item in items:
@@ -128,11 +133,11 @@ class Execution:
                 case "cancel":
                     self.cancel = self.cancel or item
                     self._requests.append(item.number)
-                    self.alarm = True
+                    self.interrupt_pending = True
                 case "pause":
                     self.pause = self.pause or item
                     self._requests.append(item.number)
-                    self.alarm = True
+                    self.interrupt_pending = True
                 case "timer":
                     scope.take.append(item.number)
                 case _:
@@ -140,7 +145,7 @@ class Execution:
         self.inbox_read = max(newest, self.inbox_read, *[item.number for item in items])
 
     def find_item(self, kinds: tuple[str, ...], name: str) -> Item | None:
-        """The oldest item of that kind and name that nobody has taken."""
+        """The oldest item of that kind and name that was not taken."""
         for number in sorted(self.items):
             item = self.items.get(number)
             if item is not None and item.kind in kinds and item.name == name and self._claim(number):
@@ -149,14 +154,14 @@ class Execution:
         return None
 
     def _claim(self, number: int) -> bool:
-        """Branches may look at the same moment: one of them gets it."""
+        """Whether the caller gets the item: only one of several concurrent branches does."""
         token = object()
         return self._claimed.setdefault(number, token) is token
 
-    # --- before a call is carried out --------------------------------------------------------------------------------
+    # --- before a call is executed -----------------------------------------------------------------------------------
 
-    def attend(self, scope: Scope, call: str, keyed: bool, *, lasting: bool = False) -> Plan[None]:
-        """See to what outsiders want, before `call` is carried out. `lasting` calls are not for cleaning up."""
+    def check_interrupts(self, scope: Scope, call: str, keyed: bool, *, lasting: bool = False) -> Plan[None]:
+        """Act on a pending cancel, pause or stop before `call` runs. `lasting` calls are not allowed during cleanup."""
         stopped = self.stopped or self.record.diverged
         if stopped is not None:
             raise stopped
@@ -165,11 +170,11 @@ class Execution:
         if self.inbox_newest > self.inbox_read:
             yield from self.read_inbox(scope)
         if self.cancel is not None:
-            yield from self._attend_cancel(scope, call, keyed, lasting)
-        elif self.give_way or self.pause is not None:
+            yield from self._check_cancel(scope, call, keyed, lasting)
+        elif self.should_yield or self.pause is not None:
             raise self.suspended(scope)
 
-    def _attend_cancel(self, scope: Scope, call: str, keyed: bool, lasting: bool) -> Plan[None]:
+    def _check_cancel(self, scope: Scope, call: str, keyed: bool, lasting: bool) -> Plan[None]:
         assert self.cancel is not None
         now_us: int = yield Now()
         if self.cancel_until_us is None:
@@ -177,15 +182,20 @@ class Execution:
         if scope.cleanup and not lasting and now_us < self.cancel_until_us:
             return
         if not scope.cleanup:
-            scope.take += self._requests
+            self.take_requests(scope)
             yield from self.write(scope, [scope.entry("cancelling", call, keyed, by=self.cancel.by)])
             scope.cleanup = True
         raise Cancelled(f"run {self.run_id!r} was cancelled by {self.cancel.by!r}")
 
+    def take_requests(self, scope: Scope) -> None:
+        """Take the requests to cancel or pause, with the next commit of the scope."""
+        scope.take += self._requests
+        self._requests = []
+
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def write(self, scope: Scope, entries: list[EntryData], **more: Any) -> Plan[Written]:
-        """One commit, with what the scope has pending."""
+        """One commit, with the pending entries of the scope. `more`: other fields of `Write`."""
         pending, take = scope.pending.copy(), scope.take.copy()
         if pending:
             entries = pending + entries
@@ -195,7 +205,7 @@ class Execution:
             scope.take.clear()
         try:
             written: Written = yield Write(entries, **more)
-        except Exception:  # refused, so nothing was written: it travels with the next commit
+        except Exception:  # nothing was written, so the pending entries join the next commit
             scope.made.difference_update({entry.get("call", "") for entry in entries} - scope.written)
             scope.pending[:0], scope.take[:0] = pending, take
             raise
@@ -203,38 +213,41 @@ class Execution:
         scope.written.update([entry["call"] for entry in entries if "call" in entry])
         for back, entry in enumerate(reversed(entries)):
             if entry["kind"] in KEPT:
-                self.line.kept.append(written.position - back)
+                self.resume_point.kept.append(written.position - back)
         if written.inbox > self.inbox_newest:
             self.inbox_newest = written.inbox
         return written
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something in this execution cannot go on now; then the run has not ended, whatever code returned."""
+        """Whether a call of this execution waits; then the run has not ended, even if its code returned."""
         return self.waits_read is not None
 
     def find_missing_await(self, error: BaseException | None) -> MissingAwait | None:
-        """After the workflow's function has ended with `error`: the call that it should have awaited.
+        """The call that the workflow's function, which ended with `error`, should have awaited.
 
-        An error of the workflow's own stands. A run that waits will come again to the calls it still has to await.
+        An error of the workflow itself takes precedence. A run that waits will reach the calls it has to await again.
         """
+        is_refusal = isinstance(error, TypeError) and "UnawaitedCall" in str(error)  # of Python itself, as json.dumps
         if isinstance(error, MissingAwait):
             self.missing_await = self.missing_await or error
-        elif self.cancel is not None or (isinstance(error, Exception | SystemExit) and not self.is_waiting):
+        elif self.cancel is not None:
+            return None
+        elif isinstance(error, Exception | SystemExit) and not self.is_waiting and not is_refusal:
             return None
         if self.missing_await is None and not self.is_waiting and self.unawaited:
             self.missing_await = next(iter(self.unawaited.values()))()
         return self.missing_await
 
     def stop(self) -> None:
-        """Ask the execution to give way at its next call."""
-        self.give_way = self.alarm = True
+        """Ask the execution to stop at its next call."""
+        self.should_yield = self.interrupt_pending = True
 
     def suspended(self, scope: Scope, read: int | None = None) -> Suspended:
-        """The interrupt for a scope that cannot go on now, having looked at the inbox as far as `read`."""
+        """The interrupt for a scope that cannot continue now, having read the inbox up to `read`."""
         read = self.inbox_read if read is None else read
         self.waits_read = read if self.waits_read is None else min(self.waits_read, read)
-        error = Suspended(f"run {self.run_id!r} is suspended; it will go on from here")
+        error = Suspended(f"run {self.run_id!r} is suspended; it will continue from here")
         if scope.busy:
             scope.stopped = error
         else:
@@ -242,9 +255,9 @@ class Execution:
         return error
 
     def check_unwinding(self, error: BaseException | None) -> None:
-        """Stop a call that code makes while it handles `error`, if that says that the run waits.
+        """Stop a call that code makes while it handles `error`, if that means that the run waits.
 
-        A `finally` block or a context manager runs then, but the run has not left it: it will go on inside.
+        A `finally` block or a context manager runs then, but the run will continue inside it.
         """
         suspended = error
         while isinstance(suspended, BaseExceptionGroup):
@@ -252,27 +265,29 @@ class Execution:
         if isinstance(suspended, Suspended):
             raise suspended
 
-    def wait(self, scope: Scope, entries: list[EntryData], read: int | None = None, **more: Any) -> Plan[Any]:
-        """Record that a call waits, and stop. `read`: how far it had read the inbox when it looked.
+    def suspend_on(
+        self, scope: Scope, entries: list[EntryData], read: int | None = None, **more: Any
+    ) -> Plan[NoReturn]:
+        """Record that a call waits, and stop. `read`: the inbox position up to which it had read.
 
-        If nothing else is under way the run is given back in the same commit.
+        If nothing else is in flight, the same commit releases the run.
         """
         before, error = self.waits_read, self.suspended(scope, read)
         try:
-            if scope.main and scope.busy and not self.alarm and len(scope.flying) <= 1:
+            if scope.main and scope.busy and not self.interrupt_pending and len(scope.in_flight) <= 1:
                 more.update(status=WAITING, inbox_read=self.waits_read)
-                unreached = self._unreached()
-                yield from self._released(scope, entries + unreached, error, more)
+                unreached = self._unreached_entries()
+                yield from self._release_and_stop(scope, entries + unreached, error, more)
                 self._note_unreached(unreached)
             elif entries or more or scope.pending:
                 yield from self.write(scope, entries, **more)
-        except Exception:  # what was to be written cannot be stored, so nobody waits
-            self._waits_not(scope, before)
+        except Exception:  # an entry cannot be stored, so the call does not wait
+            self._cancel_wait(scope, before)
             raise
         raise error
 
-    def _unreached(self) -> list[EntryData]:
-        """What to record about open gates the code does not come to any more; nothing if that is recorded already."""
+    def _unreached_entries(self) -> list[EntryData]:
+        """The entry about open gates that the code no longer reaches; empty if it is already recorded."""
         gates = self.record.unreached_gates()
         return [] if gates == self.record.unreached else [{"kind": "unreached", "gates": gates}]
 
@@ -280,56 +295,80 @@ class Execution:
         for entry in recorded:
             self.record.unreached = entry["gates"]
 
-    def rest(self, scope: Scope, entries: list[EntryData]) -> Plan[Any]:
-        """Record that the run has paused itself, in the same commit that gives it back, and stop."""
+    def pause_here(self, scope: Scope, entries: list[EntryData]) -> Plan[NoReturn]:
+        """Record that the run pauses itself, in the commit that releases it, and stop."""
         before, error = self.waits_read, self.suspended(scope)
         try:
-            yield from self._released(scope, entries, error, {"status": PAUSED})
+            yield from self._release_and_stop(scope, entries, error, {"status": PAUSED})
         except Exception:
-            self._waits_not(scope, before)
+            self._cancel_wait(scope, before)
             raise
         raise error
 
-    def _released(self, scope: Scope, entries: list[EntryData], error: Suspended, more: dict[str, Any]) -> Plan[None]:
-        self.releasing = self.alarm = True
+    def _release_and_stop(
+        self, scope: Scope, entries: list[EntryData], error: Suspended, more: WriteOptions
+    ) -> Plan[None]:
+        self.releasing = self.interrupt_pending = True
         written = yield from self.write(scope, entries, release=True, snapshot=self.snapshot(entries), **more)
         self.released = written.status
         self.stopped = error
 
-    def _waits_not(self, scope: Scope, before: int | None) -> None:
+    def _cancel_wait(self, scope: Scope, before: int | None) -> None:
         scope.stopped = scope.parked = None
         self.waits_read, self.releasing = before, False
-        self.alarm = self.give_way or self.cancel is not None or self.pause is not None
+        self.interrupt_pending = self.should_yield or self.cancel is not None or self.pause is not None
 
-    def give_back(self) -> Plan[None]:
-        """After everything has stopped: give the run back, if that has not happened yet."""
+    def release(self) -> Plan[None]:
+        """Release the run after all calls have stopped, if it is still claimed."""
         if self.released:
             return
         root, entries = self.root, []
-        if self.cancel is not None or self.give_way:
+        if self.cancel is not None or self.should_yield:
             status = READY
         elif self.pause is not None:
             status = PAUSED
-            root.take += self._requests
+            self.take_requests(root)
             entries.append({"kind": "paused", "by": self.pause.by})
         else:
-            status, entries = WAITING, self._unreached()
-        more: dict[str, Any] = {"status": status, "release": True}
+            status, entries = WAITING, self._unreached_entries()
+        more: WriteOptions = {"status": status, "release": True}
         if status == WAITING:
             more["inbox_read"] = self.waits_read
         try:
             written = yield from self.write(root, entries, **more, snapshot=self.snapshot(entries))
-        except (
-            InvalidInput,
-            MissingAwait,
-        ):  # the state cannot be stored; a replay makes it again and raises
+        except (InvalidInput, MissingAwait):  # the state cannot be stored; a replay computes it again and raises
             written = yield from self.write(root, entries, **more)
         self.released = written.status
         self._note_unreached([entry for entry in entries if entry["kind"] == "unreached"])
 
     def snapshot(self, entries: list[EntryData]) -> Snapshot | None:
-        """The state as a checkpoint, if there is any, and if this execution has come further than the one before."""
+        """The state as a checkpoint; None if it is empty or this execution has made no progress."""
         if not self.state or not (entries or self.root.pending or self.position > self.began_at):
             return None
-        resume = self.line.resume(self.position, self.version)
+        resume = self.resume_point.metadata_at(self.position, self.version)
         return Snapshot(self.state, resume, self.position, next_node=self.next_node)
+
+
+R = TypeVar("R")
+
+
+class RunContext(Protocol):
+    """The interface of a run for code that adds calls to it: `runtime.Run`, and the run of each branch of a gather."""
+
+    @property
+    def execution(self) -> Execution:
+        """The execution that the calls of the run share."""
+        ...
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the next call; a loop replaces it at each turn."""
+        ...
+
+    def drive(self, plan: Plan[R], /) -> R:
+        """Execute a plan of the engine and return its result."""
+        ...
+
+    def loop(self) -> Iterator[int]:
+        """Begin or continue the durable loop of the run."""
+        ...

@@ -1,4 +1,8 @@
-"""Side by side: `map` over items and `gather` of branches, each in a scope of its own, so with stable identity."""
+"""Concurrent branches (`map`, `gather`) and the durable loop.
+
+Each branch and each turn of a loop has its own scope, so its calls have a stable identity. The end of each turn is a
+checkpoint, and finished turns are never replayed.
+"""
 
 from __future__ import annotations
 
@@ -7,52 +11,74 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.commands import Branch, EntryData, Plan, Raised, Together
+from holdfast.drivers import Plan
+from holdfast.engine.commands import Branch, BranchError, EntryData, ReadState, RunParallel, Snapshot
 from holdfast.engine.execution import Execution
+from holdfast.engine.record import KEPT
+from holdfast.engine.resume_point import LoopProgress
 from holdfast.engine.scope import InCall, Scope
-from holdfast.engine.steps import Spec, step
-from holdfast.errors import Cancelled, Diverged, Halted, Interrupt, InvalidInput, LeaseLost, MissingAwait, Suspended
+from holdfast.engine.steps import StepSpec, step
+from holdfast.errors import (
+    Cancelled,
+    Diverged,
+    Halted,
+    Interrupt,
+    InvalidInput,
+    LeaseLost,
+    MissingAwait,
+    RunError,
+    Suspended,
+)
 from holdfast.limits import BRANCHES_MAX
 
-_GRAVEST: Final = (LeaseLost, Halted, Cancelled, Suspended)
+_MOST_SEVERE_FIRST: Final = (LeaseLost, Halted, Cancelled, Suspended)
 
 
 def gather(
-    exe: Execution, scope: Scope, branches: Sequence[Callable[[Any], Any]], limit: int | None, key: str | None, *,
+    exe: Execution,
+    scope: Scope,
+    branches: Sequence[Callable[..., object]],
+    limit: int | None,
+    key: str | None,
+    *,
     return_exceptions: bool = False,
-) -> Plan[list[Any]]:  # fmt: skip
-    """Do the branches side by side and give their results in order."""
+) -> Plan[list[Any]]:
+    """Run the branches concurrently and return their results in order."""
     for branch in branches:
         if not callable(branch):
-            raise InvalidInput(f"gather takes functions of one argument, the branch's own run; {branch!r} is none")
-    with _call(scope, "gather", key, len(branches), limit) as (call, entries):
-        yield from _begun(exe, scope, "gather", call, key, entries, len(branches))
+            raise InvalidInput(f"gather takes functions of one argument, the branch's own run; {branch!r} is not one")
+    with _enter(scope, "gather", key, len(branches), limit) as (call, entries):
+        yield from _record_begin(exe, scope, "gather", call, key, entries, len(branches))
         work = [Branch(scope.inner(f"{call}[{index}]", main=False), fn=branch) for index, branch in enumerate(branches)]
-        return (yield from _together(exe, scope, work, limit, return_exceptions))
+        return (yield from _run_branches(exe, scope, work, limit, return_exceptions))
 
 
 def map_items(
-    exe: Execution, scope: Scope, spec: Spec, items: Iterable[Any], limit: int | None, key: str | None, *,
+    exe: Execution,
+    scope: Scope,
+    spec: StepSpec,
+    items: Iterable[object],
+    limit: int | None,
+    key: str | None,
+    *,
     return_exceptions: bool = False,
-) -> Plan[list[Any]]:  # fmt: skip
-    """Call a function for each item, each as a step, side by side, and give the results in order."""
+) -> Plan[list[Any]]:
+    """Call a function for each item as a step, concurrently, and return the results in order."""
     try:
         things = list(items)
     except TypeError:
-        raise InvalidInput(
-            f"map takes a function and the items it is called with; {items!r} is no list of items"
-        ) from None
-    with _call(scope, "map", key, len(things), limit) as (call, entries):
-        yield from _begun(exe, scope, "map", call, key, entries, len(things))
+        raise InvalidInput(f"map takes a function and the items to call it with; {items!r} is not iterable") from None
+    with _enter(scope, "map", key, len(things), limit) as (call, entries):
+        yield from _record_begin(exe, scope, "map", call, key, entries, len(things))
         work = []
         for index, item in enumerate(things):
             inner = scope.inner(f"{call}[{index}]", main=False)
             each = msgspec.structs.replace(spec, args=(item, *spec.args), key=None)
             work.append(Branch(inner, plan=step(exe, inner, each)))
-        return (yield from _together(exe, scope, work, limit, return_exceptions))
+        return (yield from _run_branches(exe, scope, work, limit, return_exceptions))
 
 
-def _call(scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> InCall:
+def _enter(scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> InCall:
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInput(f"limit must be 1 or more, not {limit!r}")
     if count > BRANCHES_MAX:
@@ -62,34 +88,36 @@ def _call(scope: Scope, name: str, key: str | None, count: int, limit: int | Non
     return scope.call(name, key, (name,))
 
 
-def _begun(
+def _record_begin(
     exe: Execution, scope: Scope, name: str, call: str, key: str | None, entries: list[EntryData], count: int
 ) -> Plan[None]:
-    """Record that so many branches begin; what each does is recorded in its own scope."""
+    """Record the number of branches; the entries of each branch are recorded in its own scope."""
     if entries and entries[0]["count"] != count:
         found = scope.diverged(entries[0], call, (name,))
         found.args = (f"{found.args[0]} ({entries[0]['count']} branches then, {count} now)",)
         raise found
     if not entries:
-        yield from exe.attend(scope, call, key is not None)
+        yield from exe.check_interrupts(scope, call, key is not None)
         yield from exe.write(scope, [scope.entry(name, call, key is not None, count=count)])
 
 
-def _together(
+def _run_branches(
     exe: Execution, scope: Scope, work: list[Branch], limit: int | None, return_exceptions: bool
 ) -> Plan[list[Any]]:
     if not work:
         return []
-    results: list[Any] = yield Together(work, limit or min(len(work), exe.branches))
-    for branch in work:  # what they have not written yet travels with the next commit of this scope
+    results: list[object] = yield RunParallel(work, limit or min(len(work), exe.branches))
+    for branch in work:  # their pending entries join the next commit of this scope
         scope.pending += branch.scope.pending
         scope.take += branch.scope.take
-    raised = [result.error for result in results if isinstance(result, Raised)]
-    raised += [branch.scope.stopped for branch in work if branch.scope.stopped is not None]  # even if it was swallowed
-    for error in raised:  # the process or the task is being ended
+    raised = [result.error for result in results if isinstance(result, BranchError)]
+    raised += [
+        branch.scope.stopped for branch in work if branch.scope.stopped is not None
+    ]  # even if the branch swallowed it
+    for error in raised:  # the process or the task is shutting down
         if not isinstance(error, (Exception, Interrupt)):
             raise error
-    for kind in _GRAVEST:
+    for kind in _MOST_SEVERE_FIRST:
         for error in raised:
             if isinstance(error, kind):
                 if kind is Cancelled:
@@ -97,7 +125,93 @@ def _together(
                 if kind is Suspended:
                     scope.stopped = error
                 raise error
-    for error in raised:  # a mistake in the code is not an outcome of a branch
+    for error in raised:  # an error in the workflow's code is not an outcome of a branch
         if not return_exceptions or isinstance(error, (Diverged, MissingAwait)):
             raise error
-    return [result.error if isinstance(result, Raised) else result for result in results]
+    return [result.error if isinstance(result, BranchError) else result for result in results]
+
+
+# --- the durable loop ---
+
+LOOP_KINDS = ("loop",)
+
+
+class Loop:
+    """A loop in progress. `turn` is the next turn, counted from 1; `scope` is the scope of that turn."""
+
+    __slots__ = ("at", "call", "outer", "scope", "turn")
+
+    def __init__(self, call: str, outer: Scope, at: int, turn: int) -> None:
+        self.call = call
+        self.outer = outer
+        self.at = at
+        self.turn = turn
+        self.scope = self._inner()
+
+    def _inner(self) -> Scope:
+        return self.outer.inner(f"{self.call}[{self.turn}]", main=True)
+
+    def next_turn(self) -> None:
+        cleanup = self.scope.cleanup
+        self.turn += 1
+        self.scope = self._inner()
+        self.scope.cleanup = cleanup
+
+
+def begin(exe: Execution, scope: Scope, key: str | None) -> Plan[Loop]:
+    """Enter a loop at its first turn, or after its last finished turn, with the state of that turn."""
+    if not scope.main:
+        raise InvalidInput(
+            "run.loop() belongs in the main flow of a run, not in a branch of gather; "
+            "give the branch a child run with its own loop"
+        )
+    with scope.call("loop", key, LOOP_KINDS) as (call, entries):
+        if entries:
+            at: int = entries[0]["position"]
+        else:
+            yield from exe.check_interrupts(scope, call, key is not None)
+            written = yield from exe.write(scope, [scope.entry("loop", call, key is not None)])
+            at = written.position
+    mark = exe.resume_point.progress_of(scope.full_name(call))
+    if mark is None:
+        return Loop(call, scope, at, 1)
+    state, version = yield ReadState(mark.checkpoint)
+    restore(exe, state, version)
+    if exe.record.edits is not None:
+        exe.record.edits.after_turn()
+    return Loop(call, scope, at, mark.turn + 1)
+
+
+def restore(exe: Execution, state: dict[str, object], version: int) -> None:
+    """Replace the state of the run by `state`, which that version of the workflow saved."""
+    if version != exe.version and exe.upgrade is not None:
+        try:
+            state = exe.upgrade(state, version)
+        except Exception as error:
+            stopped = error if isinstance(error, RunError) else RunError(f"the upgrade of the state raised {error!r}")
+            exe.record.diverged = stopped
+            exe.interrupt_pending = True
+            raise stopped from error
+    exe.state.clear()
+    exe.state.update(state)
+
+
+def end_turn(exe: Execution, loop: Loop) -> Plan[None]:
+    """Write the checkpoint of a finished turn; earlier entries of the loop are no longer needed."""
+    scope = loop.scope
+    if scope.stopped is not None:
+        raise scope.stopped
+    if exe.stopped is not None:
+        raise exe.stopped
+    if any(entry["kind"] in KEPT for entry in scope.pending):  # these are kept by their positions, which must be known
+        yield from exe.write(scope, [])
+    mark = LoopProgress(loop.outer.full_name(loop.call), loop.turn, "", loop.at)
+    entry: EntryData = {"kind": "turn", "loop": mark.call, "turn": loop.turn}
+    if exe.unsatisfied:
+        entry["unsatisfied"], exe.unsatisfied = exe.unsatisfied, ""
+    snapshot = Snapshot(
+        exe.state, exe.resume_point.metadata_at(exe.position, exe.version, mark), next_node=exe.next_node
+    )
+    written = yield from exe.write(scope, [entry], snapshot=snapshot)
+    exe.resume_point.finish_turn(LoopProgress(mark.call, mark.turn, written.checkpoint_id, mark.at), written.position)
+    loop.next_turn()

@@ -1,59 +1,45 @@
-"""The record: what the journal says a run has done, sorted so that a replay finds it.
+"""The record: the journal of a run, grouped by call, for the replay.
 
-A call has an identity inside its scope: name and occurrence (`price#1`), or the explicit key the user gave. All
-entries about one call stand together. Everything reads the live path: what a rollback took back is not in it.
+A call has an identity inside its scope: name and occurrence (`price#1`), or the explicit key of the user. The record
+keeps all entries of one call together. It is built from the live path, which excludes what a rollback removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from holdfast.engine.commands import EntryData
-from holdfast.engine.edits import Edits
-from holdfast.errors import InvalidInput, RunError
+from holdfast.engine.state_edits import Edits
+from holdfast.errors import InvalidInput
+from holdfast.ids import is_named, local_name
 
 Positioned = tuple[int, EntryData]
-
+Calls = dict[str, list[Positioned]]
+"""The entries of each call, by its full name."""
 FINAL: Final = frozenset(
-    {
-        "step",
-        "outcome",
-        "answered",
-        "received",
-        "sent",
-        "child_ended",
-        "child_started",
-        "value",
-        "loop",
-        "saved",
-        "sleep",
-        "refused",
-        "map",
-        "gather",
-        "breakpoint",
-        "compensated",
-    }
+    {"step", "outcome", "answered", "received", "sent", "child_ended", "child_started", "refused", "compensated"}
+    | {"value", "loop", "saved", "sleep", "map", "gather", "breakpoint"}
 )
-"""Kinds of entries after which nothing more comes of a call."""
+"""Kinds of entries that end a call."""
 KEPT: Final = ("version", "definition", "cancelling")
-"""Kinds of entries that matter in whatever turn of a loop they stand."""
+"""Kinds of entries that every resume needs, in any turn of a loop."""
 
 
 class ScopeRecord:
-    """What is recorded of one scope."""
+    """The recorded calls of one scope."""
 
     __slots__ = ("calls", "logs", "order")
 
     def __init__(self) -> None:
         self.calls: dict[str, list[EntryData]] = {}
         self.order: list[str] = []
-        """The calls without an explicit key, in the order in which they were first recorded."""
+        """The calls without an explicit key, in the order of their first entries."""
         self.logs = 0
 
 
 class Record:
-    """What is recorded of a run, as far as it is needed to go on."""
+    """The recorded facts of a run that are needed to continue it."""
 
     def __init__(self) -> None:
         self.scopes: dict[str, ScopeRecord] = {}
@@ -61,37 +47,37 @@ class Record:
         self.ended: EntryData | None = None
         self.versions: dict[str, int] = {}
         self.kept: list[int] = []
-        """Where these, definitions and a cancellation are recorded."""
+        """The positions of entries of the kinds KEPT."""
         self.definition: Any = None
-        """What a declared workflow's run goes by; None for other runs."""
+        """The definition of a declared workflow's run; None for other runs."""
         self.children: dict[str, EntryData] = {}
-        """Children that were started and have not ended, as far as is recorded."""
+        """Children whose start is recorded and whose end is not."""
         self.gates: set[str] = set()
         self.unreached: list[str] = []
-        """Open gates that the code did not come to when the run last waited."""
+        """Open gates that the code did not reach when the run last waited."""
         self.timers: set[str] = set()
         self.cancelled_by: str | None = None
-        self.diverged: RunError | None = None
-        """Why the code cannot go on with this journal."""
+        self.diverged: Exception | None = None
+        """Why the code cannot continue with this journal."""
         self.rollback: list[EntryData] = []
-        """The entries of a rollback that has begun and not ended."""
+        """The entries of an unfinished rollback."""
         self.misused: InvalidInput | None = None
-        """Two calls without a key were made at once: the run fails, even if a task that no code looks at raised it."""
+        """Two calls without a key were made concurrently: the run fails, even if a task loses the error."""
         self.edits: Edits | None = None
-        """Changes of the state from outside that are still to be applied."""
+        """Changes of the state from outside that are not applied yet."""
 
     def scope(self, path: str) -> ScopeRecord | None:
-        """What is recorded of the scope, if anything."""
+        """The recorded calls of the scope; None if there are none."""
         return self.scopes.get(path)
 
     def unseen(self, prefix: str = "", path: str = "") -> EntryData | None:
-        """The first recorded call that the code has not come to, of all or in the scopes below `path`."""
+        """The first recorded call that the code has not reached, of all or in the scopes below `path`."""
         scopes = [scope for name, scope in self.scopes.items() if name == path or name.startswith(prefix)]
         left = [calls[0] for scope in scopes for calls in scope.calls.values() if "seen" not in calls[0]]
         return min(left, key=lambda entry: entry["position"]) if left else None
 
     def unreached_gates(self) -> list[str]:
-        """The open gates of recorded calls that the code has not come to."""
+        """The open gates of recorded calls that the code has not reached."""
         left = [
             entries for scope in self.scopes.values() for entries in scope.calls.values() if "seen" not in entries[0]
         ]
@@ -100,9 +86,9 @@ class Record:
 
 
 def live_path(entries: Iterable[Positioned]) -> list[Positioned]:
-    """The journal without what rollbacks took back: what came after `to`, and calls that were cut in two.
+    """The journal without the entries that rollbacks removed: those after `to`, and void ones.
 
-    The entries that say so, `rolled_back` and for a fork `forked`, stay.
+    The entries `rolled_back` and, in a fork, `forked` stay.
     """
     live: list[Positioned] = []
     for position, entry in entries:
@@ -115,8 +101,17 @@ def live_path(entries: Iterable[Positioned]) -> list[Positioned]:
     return live
 
 
+def calls_of(live: Iterable[Positioned]) -> Calls:
+    """The calls of a live path in the order of their first entries; log lines are not calls."""
+    calls: Calls = {}
+    for position, entry in live:
+        if "call" in entry and entry["kind"] != "log":
+            calls.setdefault(full_name(entry.get("in", ""), entry["call"]), []).append((position, entry))
+    return calls
+
+
 def record_of(entries: Iterable[Positioned]) -> Record:
-    """Sort the entries of a live path."""
+    """The record of a live path."""
     record = Record()
     for position, entry in entries:
         entry["position"] = position
@@ -144,11 +139,11 @@ def _note_call(record: Record, entry: EntryData) -> None:
     else:
         known.append(entry)
     if entry["kind"] not in ("step", "value"):
-        _note_standing(record, entry)
+        _note_open(record, entry)
 
 
-def _note_standing(record: Record, entry: EntryData) -> None:
-    """Keep account of what stands open: gates, timers, children."""
+def _note_open(record: Record, entry: EntryData) -> None:
+    """Note open gates, timers and children."""
     match entry["kind"]:
         case "asked":
             record.gates.add(entry["gate"])
@@ -189,11 +184,63 @@ def _note_fact(record: Record, entry: EntryData) -> None:
 
 
 def full_name(scope: str, call: str) -> str:
-    """How a call is named to users: its scope and its identity in it."""
+    """The name of a call for users: its scope and its identity in it."""
     return f"{scope}/{call}" if scope else call
 
 
-def shown(entry: EntryData) -> str:
-    """How an entry is named in errors."""
-    name: Any = entry.get("call")
-    return f"{entry['kind']} {full_name(entry.get('in', ''), name)!r}" if name else str(entry["kind"])
+def describe_entry(entry: EntryData) -> str:
+    """The name of an entry in errors."""
+    name = entry.get("call")
+    return describe_call(entry["kind"], full_name(entry.get("in", ""), name)) if name else str(entry["kind"])
+
+
+def describe_call(kind: str, name: str) -> str:
+    """The name of a call in errors, from the kind of its first entry."""
+    noun = {"asked": "gate", "intent": "effect"}.get(kind, kind)
+    return f"{noun} {name!r}"
+
+
+_STAGES: Final = "loop#1"
+"""The loop of a declared workflow; each of its turns is a stage."""
+LISTED_MAX: Final = 10
+
+
+class Place(NamedTuple):
+    """A call or stage that a name may mean: the position before it, and its full name."""
+
+    position: int
+    name: str
+
+
+def find_places(live: list[Positioned], nodes: Mapping[int, str | None], name: str) -> list[Place]:
+    """The places that `name` may mean, oldest first: a call's full name, a stage, or a call's short name.
+
+    `nodes`: the next stage, by the position that a checkpoint covers.
+    """
+    calls = {full: entries[0][0] for full, entries in calls_of(live).items()}
+    if name in calls:
+        return [Place(calls[name] - 1, name)]
+    stages = [Place(position, stage) for position, stage in _stages(live, nodes) if stage == name]
+    return stages or [Place(position - 1, full) for full, position in calls.items() if is_named(full, name)]
+
+
+def known_names(live: list[Positioned], nodes: Mapping[int, str | None]) -> list[str]:
+    """The names of the run's places, oldest first: its stages, and its calls by their local names."""
+    stages = [stage for _, stage in _stages(live, nodes)]
+    return list(dict.fromkeys([*stages, *map(local_name, calls_of(live))]))
+
+
+def _stages(live: list[Positioned], nodes: Mapping[int, str | None]) -> list[tuple[int, str]]:
+    """The stages that a declared workflow reached, each with the position before it; rounds of a stage are one."""
+    started = live[0][1] if live else {}
+    graph = (started.get("definition") or {}).get("graph")
+    if not isinstance(graph, dict):
+        return []
+    first = graph.get("start") or next((stage.get("id") for stage in graph.get("stages", ())), None)
+    found: list[tuple[int, str]] = [(1, first)] if isinstance(first, str) else []
+    for position, entry in live:
+        begins = entry["kind"] in ("rolled_back", "forked") or (entry["kind"] == "turn" and entry["loop"] == _STAGES)
+        node = nodes.get(position) if begins else None
+        if node and (not found or found[-1][1] != node):
+            found.append((position, node))
+    return found

@@ -1,4 +1,7 @@
-"""Typed results: a function's return annotation says what its recorded result becomes, live and after replay."""
+"""Converts recorded results to the return annotations of functions.
+
+The first execution and every replay convert alike, so both return equal values.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.engine.commands import UserFunction
 from holdfast.errors import InvalidInput
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
@@ -27,18 +31,18 @@ _CONTAINERS = (list, tuple, set, frozenset, dict, abc.Sequence, abc.Mapping)
 CONVERSION_ERRORS: Final = (msgspec.ValidationError, TypeError, ValueError, AttributeError)
 
 Convert = Callable[[Any], Any]
-_converters: weakref.WeakKeyDictionary[Any, Convert | None] = weakref.WeakKeyDictionary()
+_converters: weakref.WeakKeyDictionary[object, Convert | None] = weakref.WeakKeyDictionary()
 
 
-def typed_result(fn: Callable[..., Any], value: Any, call: str) -> Any:
-    """`value` as the function's annotation says, if that names a dataclass, Struct, Pydantic model or enum."""
+def typed_result(fn: UserFunction, value: object, call: str) -> Any:
+    """`value` converted to the annotation of the function, if it names a dataclass, Struct, Pydantic model or enum."""
     target = fn.func if isinstance(fn, functools.partial) else fn
     target = getattr(target, "__func__", target)
     try:
         convert = _converters[target]
     except KeyError:
         convert = _converters[target] = _converter(target)
-    except TypeError:  # no weak references to it: nothing with an annotation
+    except TypeError:  # it cannot be referenced weakly, so it has no annotations
         convert = _converter(target)
     if convert is None:
         return value
@@ -48,12 +52,12 @@ def typed_result(fn: Callable[..., Any], value: Any, call: str) -> Any:
         raise InvalidInput(f"the result of {call!r} does not fit the annotation of its function: {error}") from error
 
 
-def _converter(fn: Any) -> Convert | None:
+def _converter(fn: object) -> Convert | None:
     return converter_of(hints_of(fn).get("return"))
 
 
 def hints_of(fn: Any) -> dict[str, Any]:
-    """The annotations of a function, without those that name what exists only for a type checker."""
+    """The annotations of a function, without those that only a type checker can resolve."""
     fn = fn.func if isinstance(fn, functools.partial) else fn
     if not hasattr(fn, "__annotations__") and hasattr(type(fn), "__call__"):  # noqa: B004 - an object with its own call
         fn = type(fn).__call__
@@ -63,7 +67,7 @@ def hints_of(fn: Any) -> dict[str, Any]:
         return {name: hint for name in getattr(fn, "__annotations__", {}) for hint in _hint(inspect.unwrap(fn), name)}
 
 
-def _hint(fn: Any, name: str) -> list[Any]:
+def _hint(fn: Any, name: str) -> list[object]:
     alone = types.SimpleNamespace(__annotations__={name: fn.__annotations__.get(name)})
     try:
         return [typing.get_type_hints(alone, getattr(fn, "__globals__", {}), include_extras=True)[name]]
@@ -71,18 +75,18 @@ def _hint(fn: Any, name: str) -> list[Any]:
         return []
 
 
-def converter_of(annotation: Any, *, moments: bool = False) -> Convert | None:
-    """What makes the annotated type of builtins; None if they are fine as they are.
+def converter_of(annotation: object, *, moments: bool = False) -> Convert | None:
+    """The conversion of built-in values to the annotated type; None if they need none.
 
-    `moments`: also dates, times, UUIDs and decimals, which are stored as such but come as text from JSON.
+    `moments`: also dates, times, UUIDs and decimals, which have their own stored types but arrive as text from JSON.
     """
-    if annotation is None or annotation in _PLAIN or not _structured(annotation, _MOMENTS if moments else (), 0):
+    if annotation is None or annotation in _PLAIN or not _has_structure(annotation, _MOMENTS if moments else (), 0):
         return None
     return _conversion(annotation)
 
 
-def checker_of(annotation: Any) -> Convert | None:
-    """What makes the annotated type of builtins and refuses what does not fit; None if that cannot be told."""
+def checker_of(annotation: object) -> Convert | None:
+    """The conversion to the annotated type, which raises if a value does not fit; None for unknown annotations."""
     return _conversion(annotation) if annotation is not Any and _is_known(annotation, 0) else None
 
 
@@ -90,7 +94,7 @@ def _conversion(annotation: Any) -> Convert | None:
     if _has_pydantic(annotation, 0):
         try:
             return sys.modules["pydantic"].TypeAdapter(annotation).validate_python  # type: ignore[no-any-return]
-        except sys.modules["pydantic"].PydanticSchemaGenerationError:  # it has no schema for a msgspec Struct
+        except sys.modules["pydantic"].PydanticSchemaGenerationError:  # Pydantic has no schema for a msgspec Struct
             pass
     try:
         msgspec.convert(None, annotation)
@@ -105,8 +109,8 @@ def _conversion(annotation: Any) -> Convert | None:
     )
 
 
-def decode_model(kind: type, value: Any) -> Any:
-    """For `msgspec.convert`, which does not know Pydantic's models: `value` as the model `kind`."""
+def decode_model(kind: type, value: object) -> object:
+    """`value` as the Pydantic model `kind`, for `msgspec.convert`, which does not support such models."""
     if isinstance(value, kind):
         return value
     if hasattr(kind, "__pydantic_fields__"):
@@ -117,11 +121,11 @@ def decode_model(kind: type, value: Any) -> Any:
     )
 
 
-def _inner_conversion(annotation: Any) -> Convert | None:
-    """For what msgspec has no single answer to: a choice between several classes, and lists and dicts of that."""
+def _inner_conversion(annotation: object) -> Convert | None:
+    """The conversion for types that msgspec refuses: unions of several classes, and lists and dicts of them."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return functools.partial(_chosen, [(one, _conversion(one)) for one in inner])
+        return functools.partial(_convert_union, [(one, _conversion(one)) for one in inner])
     if origin in (typing.Required, typing.NotRequired, typing.Annotated):
         return _conversion(inner[0])
     if isinstance(annotation, type) and (_is_class_with_fields(annotation) or typing.is_typeddict(annotation)):
@@ -137,16 +141,16 @@ def _inner_conversion(annotation: Any) -> Convert | None:
 
 
 class _FieldConversion:
-    """Makes a dataclass, Struct, NamedTuple or TypedDict field by field, where msgspec refuses the type of a field."""
+    """Builds a dataclass, Struct, NamedTuple or TypedDict field by field, if msgspec refuses the type of a field."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
         self._converters: dict[str, Convert | None] | None = None
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: object) -> object:
         if _is_instance(value, self._kind):
             return value
-        if self._converters is None:  # when it is first called: a class may have fields of its own kind
+        if self._converters is None:  # at the first call: a class may have fields of its own type
             self._converters = {name: _conversion(hint) for name, hint in hints_of(self._kind).items()}
         stored_names = getattr(self._kind, "__struct_encode_fields__", None) or tuple(self._converters)
         names = getattr(self._kind, "__struct_fields__", stored_names)
@@ -171,7 +175,7 @@ class _FieldConversion:
             object.__setattr__(found, name, made[name])
         return found
 
-    def _convert(self, name: str, value: Any) -> Any:
+    def _convert(self, name: str, value: object) -> object:
         convert = (self._converters or {})[name]
         try:
             return value if convert is None else convert(value)
@@ -179,8 +183,8 @@ class _FieldConversion:
             raise ValueError(f"{name}: {error}") from error
 
 
-def _chosen(members: list[tuple[Any, Convert | None]], value: Any) -> Any:
-    """The first class of a choice that the value fits; one with just these fields before others."""
+def _convert_union(members: list[tuple[object, Convert | None]], value: object) -> object:
+    """The value as the first fitting class of a union; a class with exactly its fields comes first."""
     names = set(value) if isinstance(value, dict) else None
     problems = []
     for member, convert in sorted(members, key=lambda one: _fields(one[0]) != names):
@@ -188,32 +192,32 @@ def _chosen(members: list[tuple[Any, Convert | None]], value: Any) -> Any:
             return value if convert is None else convert(value)
         except CONVERSION_ERRORS as error:
             problems.append(f"{getattr(member, '__name__', member)}: {error}")
-    raise ValueError("it fits none of the choices: " + "; ".join(problems))
+    raise ValueError("it fits none of the types: " + "; ".join(problems))
 
 
-def _fields(member: Any) -> set[str] | None:
-    if dataclasses.is_dataclass(member):
+def _fields(member: object) -> set[str] | None:
+    if isinstance(member, type) and dataclasses.is_dataclass(member):
         return {field.name for field in dataclasses.fields(member)}
     found = getattr(member, "__struct_fields__", None) or getattr(member, "__pydantic_fields__", None)
     return set(found) if found else None
 
 
-def _is_instance(value: Any, annotation: Any) -> bool:
+def _is_instance(value: object, annotation: object) -> bool:
     if not isinstance(annotation, type) or isinstance(value, bool) or typing.is_typeddict(annotation):
         return False
     return isinstance(value, annotation)
 
 
-def _structured(annotation: Any, leaves: tuple[type, ...], depth: int, outer: tuple[Any, ...] = ()) -> bool:
-    """Whether something in the annotation is more than builtins. `outer`: the TypedDicts it lies in."""
+def _has_structure(annotation: object, leaves: tuple[type, ...], depth: int, outer: tuple[object, ...] = ()) -> bool:
+    """Whether a part of the annotation is not a built-in type. `outer`: the TypedDicts around it."""
     if depth > 20 or annotation in outer:
         return False
     if typing.is_typeddict(annotation):
         hints = hints_of(annotation).values()
-        return any(_structured(hint, leaves, depth + 1, (*outer, annotation)) for hint in hints)
+        return any(_has_structure(hint, leaves, depth + 1, (*outer, annotation)) for hint in hints)
     if isinstance(annotation, type) and not typing.get_origin(annotation):
         return annotation in leaves or _is_class_with_fields(annotation) or issubclass(annotation, enum.Enum)
-    return any(_structured(inner, leaves, depth + 1, outer) for inner in typing.get_args(annotation))
+    return any(_has_structure(inner, leaves, depth + 1, outer) for inner in typing.get_args(annotation))
 
 
 def _is_class_with_fields(annotation: type) -> bool:
@@ -225,8 +229,8 @@ def _is_class_with_fields(annotation: type) -> bool:
     )
 
 
-def _is_known(annotation: Any, depth: int) -> bool:
-    """Whether every part of the annotation is of a kind that is converted and checked."""
+def _is_known(annotation: object, depth: int) -> bool:
+    """Whether every part of the annotation is a type that can be converted and checked."""
     if depth > 20:
         return False
     if annotation is None or annotation is Any or annotation is ...:
@@ -248,7 +252,7 @@ def _is_known(annotation: Any, depth: int) -> bool:
     )
 
 
-def _has_pydantic(annotation: Any, depth: int) -> bool:
+def _has_pydantic(annotation: object, depth: int) -> bool:
     if hasattr(annotation, "__pydantic_fields__"):
         return True
     return depth < 20 and any(_has_pydantic(inner, depth + 1) for inner in typing.get_args(annotation))

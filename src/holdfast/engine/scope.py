@@ -1,8 +1,8 @@
-"""Scopes: where a call gets its identity, and where the code is held against the record.
+"""Scopes, which give calls their identity and compare them with the record.
 
-The run's own line of work is the root scope, with the path "". Each branch of `map` or `gather` and each turn of a loop
-has a scope of its own, named after the call that made it: `gather#1[3]`, `loop#1[17]`. Inside a scope calls without a
-key happen one after the other, so the n-th call of a name is the same call in every replay.
+The main flow of a run is the root scope, with the path "". Each branch of `map` or `gather` and each turn of a loop has
+its own scope, named after the call that made it: `gather#1[3]`, `loop#1[17]`. Inside a scope, calls without a key run
+one after the other, so the n-th call of a name is the same call in every replay.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from holdfast import errors
 from holdfast.engine.commands import EntryData
-from holdfast.engine.failures import failure_of
-from holdfast.engine.record import FINAL, Record, full_name, shown
+from holdfast.engine.failures import FailureData, failure_of
+from holdfast.engine.record import FINAL, Record, describe_call, describe_entry, full_name
 from holdfast.errors import Cancelled, Conflict, Diverged, InvalidInput, NotFound
 from holdfast.ids import check_id
 
@@ -25,11 +25,11 @@ def _is_final(entry: EntryData) -> bool:
 
 
 def check_key(what: str, key: object) -> str:
-    """A user's name for a call: an id that cannot be taken for one of the engine's, as `price#1`."""
+    """A user's name for a call: an id that cannot be mistaken for one of the engine's, such as `price#1`."""
     name = check_id(what, key)
     if "[" in name or _ENDS_IN_NUMBER.search(name):
         raise InvalidInput(
-            f"{what} {name!r} could be taken for a name made by the engine: "
+            f"{what} {name!r} could be mistaken for a name made by the engine: "
             "leave out '[', and do not end it in '#', '@', '?' or '%' and a number"
         )
     return name
@@ -40,12 +40,7 @@ _PATH_MAX: Final = 160
 
 
 class Scope:
-    """One line of work. It is used by one thread or task at a time."""
-
-    __slots__ = (
-        "_counts", "_keys", "_next", "_outer", "_record", "busy", "cleanup", "flying", "logged", "made", "main",
-        "parked", "path", "pending", "run_id", "stopped", "take", "whole", "written",
-    )  # fmt: skip
+    """One flow of calls, used by one thread or task at a time."""
 
     def __init__(self, run_id: str, record: Record, path: str = "", *, main: bool = True, outer: Scope | None = None):
         self.run_id = run_id
@@ -60,45 +55,45 @@ class Scope:
         """The call without a key that is in flight."""
         shared = outer if main else None
         self.pending: list[EntryData] = shared.pending if shared else []
-        """Entries that travel with the next commit of this scope. The scopes of the main line share them."""
+        """Entries for the next commit of this scope. The scopes of the main flow share them."""
         self.take: list[int] = shared.take if shared else []
-        """Inbox items that are taken with it."""
-        self.flying: set[str] = shared.flying if shared else set()
-        """The calls that are under way."""
+        """Inbox items that the next commit takes."""
+        self.in_flight: set[str] = shared.in_flight if shared else set()
+        """The calls that are in flight."""
         self.cleanup: bool = outer is not None and outer.cleanup
-        """The cancellation was raised here; what follows is cleaning up."""
+        """The cancellation was raised here; the calls that follow are cleanup."""
         self.main = main
         """Not inside a branch."""
         self.made: set[str] = set()
         """Calls for which an entry was made."""
         self.written: set[str] = set()
-        """Those of them whose entry was written."""
+        """Calls whose entry was written."""
         self.stopped: BaseException | None = None
         self.parked: BaseException | None = None
-        """A call with a key waits here: others with a key may go on beside it, the line of work itself may not."""
+        """A call with a key waits here: other calls with a key may continue, calls without a key may not."""
         self.logged = self._record.logs if self._record else 0
-        """How many of the next log lines are in the journal already."""
+        """The number of the next log lines that the journal already has."""
 
     def inner(self, call: str, *, main: bool) -> Scope:
-        """The scope of a branch or turn of `call`. Very long paths, of scopes deep in one another, are shortened."""
+        """The scope of a branch or turn of `call`. Long paths of deeply nested scopes are shortened."""
         path = full_name(self.path, call)
         if len(path) > _PATH_MAX:
             path = f"…{hashlib.blake2s(path.encode(), digest_size=12).hexdigest()}"
         return Scope(self.run_id, self.whole, path, main=main, outer=self)
 
-    def named(self, call: str) -> str:
+    def full_name(self, call: str) -> str:
         """The call's full name."""
         return full_name(self.path, call)
 
     @property
-    def behind(self) -> bool:
-        """Whether the record has calls in or around this scope that the code has not come to yet."""
+    def has_unreplayed(self) -> bool:
+        """Whether the record has calls in or around this scope that the code has not reached yet."""
         prefix = f"{self.path}/" if self.path else ""
         inside = any(path == self.path or path.startswith(prefix) for path in self.whole.scopes)
-        return self._missed() is not None or (inside and self.whole.unseen(prefix, self.path) is not None)
+        return self._next_unreplayed() is not None or (inside and self.whole.unseen(prefix, self.path) is not None)
 
-    def _missed(self) -> EntryData | None:
-        """What this scope, or one around it, should have done before it does anything new."""
+    def _next_unreplayed(self) -> EntryData | None:
+        """The recorded call that this scope, or one around it, must repeat before it makes new ones."""
         scope: Scope | None = self
         while scope is not None:
             record = scope._record
@@ -108,16 +103,16 @@ class Scope:
         return None
 
     def call(self, name: str, key: str | None, kinds: tuple[str, ...], *, again: bool = False) -> InCall:
-        """A call, from its beginning to its end: `with scope.call(…) as (call, entries)`."""
+        """A call as a context manager: `with scope.call(…) as (call, entries)`."""
         call, entries = self.enter(name, key, kinds, again=again)
         return InCall(self, call, entries, keyed=key is not None)
 
     def enter(
         self, name: str, key: str | None, kinds: tuple[str, ...], *, again: bool = False
     ) -> tuple[str, list[EntryData]]:
-        """Give the call its identity and what is recorded of it. `kinds` are the kinds its first entry may have.
+        """The identity of a call, and its recorded entries. `kinds` are the kinds that its first entry may have.
 
-        `again`: a key may be used again, since it names what is done and not the call.
+        `again`: a key may be used again, because it names the effect and not the call.
         """
         if self.stopped is not None:
             raise self.stopped
@@ -126,33 +121,33 @@ class Scope:
                 raise self.parked
             if self.busy:
                 error = InvalidInput(
-                    f"{name!r} was called while {self.busy!r} is still in flight in the same scope of run "
-                    f"{self.run_id!r}; use run.gather or run.map, or give such calls a key="
+                    f"{name!r} was called while {self.busy!r} of run {self.run_id!r} has not finished; the function of "
+                    "a step or effect cannot make calls of the run; run.gather, run.map and key= allow concurrent calls"
                 )
                 self.whole.misused = self.whole.misused or error
                 raise error
-            call = self.busy = self.counted(name)
+            call = self.busy = self.next_occurrence(name)
         else:
             call = check_key("key", key)
             count = self._keys[call] = self._keys.get(call, 0) + 1
             if count > 1 and not again:
                 raise InvalidInput(f"the key {key!r} was already used in this scope of run {self.run_id!r}")
             call = call if count == 1 else f"{call}%{count}"
-        entries = self._recorded(call, key is not None, kinds) if self._record is not None else []
+        entries = self._match_record(call, key is not None, kinds) if self._record is not None else []
         if self.whole.edits is not None and not entries:
             self.whole.edits.enter([], _is_final)
         if not entries and self._outer is not None:
-            missed = self._outer._missed()
+            missed = self._outer._next_unreplayed()
             if missed is not None:
                 raise self.diverged(missed, call, kinds)
         return call, entries
 
-    def counted(self, name: str) -> str:
-        """`name` with the number of times it was counted."""
+    def next_occurrence(self, name: str) -> str:
+        """`name` with its next number."""
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return f"{name}#{count}"
 
-    def _recorded(self, call: str, keyed: bool, kinds: tuple[str, ...]) -> list[EntryData]:
+    def _match_record(self, call: str, keyed: bool, kinds: tuple[str, ...]) -> list[EntryData]:
         record = self._record
         assert record is not None
         entries = record.calls.get(call)
@@ -176,18 +171,18 @@ class Scope:
             raise Cancelled(f"run {self.run_id!r} was cancelled")
         if last == "refused":
             self.leave()
-            raise refusal_of(entries[-1]["error"])
+            raise to_refusal(entries[-1]["error"])
         return entries
 
     def leave(self) -> None:
-        """The call without a key is over."""
+        """Mark the call without a key as over."""
         self.busy = ""
 
     def diverged(self, entry: EntryData, call: str, kinds: tuple[str, ...], changed: str = "") -> Diverged:
-        """The error that says what stands in the journal and what the code does instead."""
+        """Stop the scope with an error that names the recorded entry and the call of the code."""
         self.leave()
-        found = f"{kinds[0]} {self.named(call)!r}"
-        error = Diverged(self.run_id, shown(entry), found, entry["position"], changed=changed)
+        found = describe_call(kinds[0], self.full_name(call))
+        error = Diverged(self.run_id, describe_entry(entry), found, entry["position"], changed=changed)
         self.stopped = self.whole.diverged = error
         return error
 
@@ -203,7 +198,7 @@ class Scope:
 
 
 class InCall:
-    """A call under way. What was refused is recorded as well, so that a replay is refused the same way."""
+    """A call in flight. A refusal is recorded as well, so that a replay raises the same error."""
 
     __slots__ = ("_call", "_entries", "_keyed", "_scope")
 
@@ -214,31 +209,31 @@ class InCall:
         self._keyed = keyed
 
     def __enter__(self) -> tuple[str, list[EntryData]]:
-        self._scope.flying.add(self._scope.named(self._call))
+        self._scope.in_flight.add(self._scope.full_name(self._call))
         return self._call, self._entries
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         scope = self._scope
-        scope.flying.discard(scope.named(self._call))
+        scope.in_flight.discard(scope.full_name(self._call))
         if not self._keyed:
             scope.busy = ""
         if isinstance(error, REFUSALS) and not self._entries and self._call not in scope.made:
-            failure = {**failure_of(error, causes=0), "facts": _facts(error)}
+            failure = {**failure_of(error, causes=0), "facts": _plain_attributes(error)}
             scope.pending.append(scope.entry("refused", self._call, self._keyed, error=failure))
 
 
 REFUSALS: Final = (InvalidInput, Conflict, NotFound)
-"""What a call may raise because it is wrong, before anything came of it."""
+"""Errors of a wrong call, raised before it had any effect."""
 
 _KINDS: Final = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, REFUSALS)
 }
 
 
-def refusal_of(failure: dict[str, Any]) -> Exception:
-    """A refusal as it was recorded. Only the library's own kinds are made anew."""
+def to_refusal(failure: FailureData) -> Exception:
+    """The recorded refusal. Only Holdfast's own types are created."""
     kind = _KINDS.get(failure["type"], InvalidInput)
     error = kind.__new__(kind)
     error.args = (failure["message"],)
@@ -246,11 +241,12 @@ def refusal_of(failure: dict[str, Any]) -> Exception:
     return error
 
 
-def _facts(error: BaseException) -> dict[str, Any]:
-    """The attributes of a refusal, as far as they are plain."""
+def _plain_attributes(error: BaseException) -> dict[str, object]:
+    """The attributes of a refusal that are plain values."""
     plain = (str, int, float, bool, type(None))
     return {
         name: value
         for name, value in vars(error).items()
-        if type(value) in plain or (type(value) is list and all(type(part) is str for part in value))
+        if name != "hint_code"
+        and (type(value) in plain or (type(value) is list and all(type(part) is str for part in value)))
     }

@@ -1,14 +1,17 @@
-"""Steps: computations whose result is recorded. On replay the record is returned instead of calling again."""
+"""Steps: calls whose result is recorded, with retries.
+
+A replay returns the recorded result and does not call the function again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine.call_arguments import Given, changed_argument, parts_of
-from holdfast.engine.commands import Call, Chance, EntryData, Now, Plan, TimedOut, Wait
+from holdfast.drivers import Plan
+from holdfast.engine.arguments import Given, changed_argument, parts_of
+from holdfast.engine.commands import Call, EntryData, Now, RandomBytes, TimedOut, UserFunction, Wait
 from holdfast.engine.execution import SHORT_WAIT_US, Execution
 from holdfast.engine.failures import failure_of, with_recorded_trace
 from holdfast.engine.results import typed_result
@@ -18,18 +21,18 @@ from holdfast.errors import InvalidInput, MissingAwait, StepFailed
 
 STEP_KINDS = ("step", "attempt")
 TIMEOUT_S_MAX: Final = 10**9
-"""Longer than any wait a system can be asked for without trouble."""
+"""Operating systems support waits of this length."""
 
 
-class Spec(msgspec.Struct, gc=False):
-    """A call as the user wrote it."""
+class StepSpec(msgspec.Struct, gc=False):
+    """A call as the user declared it; `step_spec` makes one."""
 
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    fn: UserFunction
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     name: str
     key: str | None = None
-    retry: Any = None
+    retry: Retry | int | None = None
     timeout_s: float | None = None
 
     @property
@@ -37,16 +40,17 @@ class Spec(msgspec.Struct, gc=False):
         return Given(self.fn, self.args, self.kwargs)
 
 
-def spec_of(
+def step_spec(
     fn: object,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    name: str | None,
-    key: str | None,
-    retry: Any,
-    timeout: float | None,
-) -> Spec:
-    """A user's call, checked."""
+    *,
+    args: tuple[object, ...] = (),
+    kwargs: dict[str, object] | None = None,
+    name: str | None = None,
+    key: str | None = None,
+    retry: Retry | int | None = None,
+    timeout: float | None = None,
+) -> StepSpec:
+    """Check a user's call and name it."""
     if not callable(fn):
         raise InvalidInput(f"a step is a function and its arguments; {fn!r} cannot be called")
     if name is None:
@@ -54,40 +58,40 @@ def spec_of(
         name = "lambda" if name == "<lambda>" else name
     if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout <= TIMEOUT_S_MAX):
         raise InvalidInput(f"timeout must be a number of seconds above 0, at most {TIMEOUT_S_MAX}, not {timeout!r}")
-    return Spec(fn, args, kwargs, check_key("name", name), key, retry, timeout)
+    return StepSpec(fn, args, kwargs or {}, check_key("name", name), key, retry, timeout)
 
 
-def step(exe: Execution, scope: Scope, spec: Spec) -> Plan[Any]:
-    """Run a step, or return what is recorded of it."""
+def step(exe: Execution, scope: Scope, spec: StepSpec) -> Plan[Any]:
+    """Run a step, or return its recorded result."""
     with scope.call(spec.name, spec.key, STEP_KINDS) as (call, entries):
         digest = exe.codec.digest(spec.args, spec.kwargs)
         if entries:
             if entries[0].get("digest") != digest:
-                changed = changed_argument(exe.codec, f"step {scope.named(call)!r}", spec.given, entries[0])
+                changed = changed_argument(exe.codec, f"step {scope.full_name(call)!r}", spec.given, entries[0])
                 raise scope.diverged(entries[0], call, STEP_KINDS, changed)
             last = entries[-1]
             if last["kind"] == "step":
-                return _recorded(scope, call, spec, last)
-        return (yield from _live(exe, scope, spec, call, digest, entries))
+                return _replay_outcome(scope, call, spec, last)
+        return (yield from _execute(exe, scope, spec, call, digest, entries))
 
 
-def _recorded(scope: Scope, call: str, spec: Spec, entry: EntryData) -> Any:
+def _replay_outcome(scope: Scope, call: str, spec: StepSpec, entry: EntryData) -> object:
     if "error" in entry:
-        raise with_recorded_trace(StepFailed(scope.named(call), entry["error"], entry["attempts"]))
+        raise with_recorded_trace(StepFailed(scope.full_name(call), entry["error"], entry["attempts"]))
     return typed_result(spec.fn, entry["result"], call)
 
 
-def _live(
-    exe: Execution, scope: Scope, spec: Spec, call: str, digest: str | None, entries: list[EntryData]
-) -> Plan[Any]:
+def _execute(
+    exe: Execution, scope: Scope, spec: StepSpec, call: str, digest: str | None, entries: list[EntryData]
+) -> Plan[object]:
     keyed = spec.key is not None
     retry = retry_of(spec.retry, exe.retry)
     attempt = len(entries)
     if attempt:
-        yield from await_turn(exe, scope, call, keyed, entries[-1])
+        yield from wait_until_due(exe, scope, call, keyed, entries[-1])
     while True:
-        if exe.alarm or exe.stopped is not None or exe.inbox_newest > exe.inbox_read:
-            yield from exe.attend(scope, call, keyed)
+        if exe.interrupt_pending or exe.stopped is not None or exe.inbox_newest > exe.inbox_read:
+            yield from exe.check_interrupts(scope, call, keyed)
         attempt += 1
         command = Call(spec.fn, spec.args, spec.kwargs, spec.timeout_s)
         final = False
@@ -99,15 +103,18 @@ def _live(
             error = raised
         else:
             try:
-                result = exe.codec.settled(raw)
-                del raw  # a large one is not held twice while it is committed
+                result, encoding = exe.codec.record(raw)
+                del raw  # keeps only one copy of a large result during the commit
                 break
             except (InvalidInput, MissingAwait) as unstorable:
                 error, final = unstorable, True
         if final or attempt >= retry.attempts or not retry.covers(error):
-            yield from _failed(exe, scope, call, keyed, spec, digest, error, attempt, command.took_us)
+            failure = failure_of(error)
+            facts = {"name": spec.name, "digest": digest, "error": failure, "attempts": attempt, "us": command.took_us}
+            yield from exe.write(scope, [scope.entry("step", call, keyed, **facts, **parts_of(exe.codec, spec.given))])
+            raise StepFailed(scope.full_name(call), failure, attempt) from error
         facts = {"name": spec.name, "digest": digest, **parts_of(exe.codec, spec.given)} if attempt == 1 else {}
-        yield from again_later(exe, scope, call, keyed, retry, attempt, error, facts)
+        yield from schedule_retry(exe, scope, call, keyed, retry, attempt, error, facts)
     entry: EntryData = {"kind": "step", "call": call, "digest": digest, "result": result, "us": command.took_us}
     entry |= parts_of(exe.codec, spec.given)
     if attempt > 1:
@@ -118,60 +125,53 @@ def _live(
     if scope.path:
         entry["in"] = scope.path
     scope.made.add(call)
-    yield from exe.write(scope, [entry])
+    yield from exe.write(scope, [entry], result=encoding)
     return typed_result(spec.fn, result, call)
 
 
-def _failed(
-    exe: Execution, scope: Scope, call: str, keyed: bool, spec: Spec, digest: str | None, error: BaseException,
-    attempts: int, took_us: int,
-) -> Plan[None]:  # fmt: skip
-    failure = failure_of(error)
-    entry = scope.entry(
-        "step", call, keyed, name=spec.name, digest=digest, error=failure, attempts=attempts, us=took_us,
-        **parts_of(exe.codec, spec.given),
-    )  # fmt: skip
-    yield from exe.write(scope, [entry])
-    raise StepFailed(scope.named(call), failure, attempts) from error
-
-
-def again_later(
-    exe: Execution, scope: Scope, call: str, keyed: bool, retry: Retry, attempt: int, error: BaseException,
-    facts: dict[str, Any],
-) -> Plan[None]:  # fmt: skip
-    """Record a failed attempt and wait for the next one: here if it is soon, else give the run back."""
+def schedule_retry(
+    exe: Execution,
+    scope: Scope,
+    call: str,
+    keyed: bool,
+    retry: Retry,
+    attempt: int,
+    error: BaseException,
+    facts: EntryData,
+) -> Plan[None]:
+    """Record a failed attempt and wait for the next one: in this process if it is soon, else release the run."""
     now_us: int = yield Now()
-    wait_us = retry.wait_us(attempt, (yield Chance(4)))
+    wait_us = retry.wait_us(attempt, (yield RandomBytes(4)))
     if scope.cleanup and wait_us > SHORT_WAIT_US:
-        wait_us = 0  # a cancelled run is not given back to wait: it would be taken up again at once to be ended
+        wait_us = 0  # a cancelled run is not released to wait: a worker would claim it at once to end it
     due_us = now_us + wait_us
     entry = scope.entry("attempt", call, keyed, number=attempt, error=failure_of(error), due_us=due_us, **facts)
     if due_us - now_us > SHORT_WAIT_US:
-        entry["timer"] = timer = scope.named(call)
+        entry["timer"] = timer = scope.full_name(call)
         exe.record.timers.add(timer)
-        yield from exe.wait(scope, [entry], timers=((timer, due_us),))
+        yield from exe.suspend_on(scope, [entry], timers=((timer, due_us),))
     yield from exe.write(scope, [entry])
     yield from wait_here(exe, scope, due_us)
 
 
 def wait_here(exe: Execution, scope: Scope, due_us: int) -> Plan[None]:
-    """Wait in this process; a wait that is broken off because the process ends goes on elsewhere."""
+    """Wait in this process; if it shuts down, the wait continues elsewhere."""
     yield Wait(due_us)
     if exe.stopped is not None:
         raise exe.stopped
-    if exe.give_way and due_us > (yield Now()):
+    if exe.should_yield and due_us > (yield Now()):
         raise exe.suspended(scope)
 
 
-def await_turn(exe: Execution, scope: Scope, call: str, keyed: bool, last: EntryData) -> Plan[None]:
-    """After a restart: wait until the next attempt may begin."""
+def wait_until_due(exe: Execution, scope: Scope, call: str, keyed: bool, last: EntryData) -> Plan[None]:
+    """Wait, after a restart, until the next attempt is due."""
     due_us = last.get("due_us")
     if due_us is None:
         return
     now_us: int = yield Now()
     if due_us - now_us > SHORT_WAIT_US:
-        yield from exe.attend(scope, call, keyed)
-        timer = last.get("timer") or scope.named(call)
-        yield from exe.wait(scope, [], timers=((timer, due_us),))
+        yield from exe.check_interrupts(scope, call, keyed)
+        timer = last.get("timer") or scope.full_name(call)
+        yield from exe.suspend_on(scope, [], timers=((timer, due_us),))
     if due_us > now_us:
         yield from wait_here(exe, scope, due_us)

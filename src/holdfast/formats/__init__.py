@@ -1,4 +1,4 @@
-"""The files of five other systems: read and written here as they are there, moved into ordinary runs, and back.
+"""The files of five other systems: reading, writing, import and export.
 
     car            paused workflows of CAR               <run_id>.json, <run_id>.inflight
     simple_agents  checkpoints of SimpleAgents           <run_id>.json
@@ -6,8 +6,9 @@
     mur            steps of MUR Commander                <execution>/<step>.json
     clawdia        journals and checkpoints of Clawdia   runs/<run>/journal.ndjson, runs/<run>/checkpoints/…
 
-Each has a `Directory` with that system's own verbs, which may work on the same directory as the original. Among our own
-processes what the originals get wrong is right; what holds beside a running original is said in docs/moving-here.md.
+Each has a `Directory` with the operations of that system, which may share a directory with the original program. Among
+processes of this library, defects of the originals are fixed; docs/moving-here.md lists what holds beside a running
+original.
 
 Example:
     from holdfast import formats
@@ -17,7 +18,7 @@ Example:
 """
 
 from holdfast.formats import brainwires, car, clawdia, mur, simple_agents
-from holdfast.formats.moving import Imported, export_run, import_dir, register_car
+from holdfast.formats.convert import Imported, export_run, import_dir, register_car
 
 __all__ = [
     "Imported",

@@ -1,37 +1,39 @@
-"""A directory of another system, and how files are put there: whole, synced, one writer at a time.
+"""A directory of another system: locked, atomic and synced changes to its files.
 
     <path>/…                 the original's own files, with its own names
-    <path>/.holdfast/lock    an flock: among our processes whoever changes something is alone
-    <path>/.holdfast/new     a file being written; whatever is found there was never finished
-    <path>/.holdfast/…       sidecars: what the original's layout has no place for
+    <path>/.holdfast/lock    an flock: only one process of this library writes at a time
+    <path>/.holdfast/new     a file being written; one that is found there is incomplete
+    <path>/.holdfast/…       sidecars: data for which the original's layout has no field
 
-The originals look at no file in `.holdfast`, and do not know the lock. A file is written to `new`, synced, renamed into
-its place, and then the directory is synced: under its name there is always a whole file. Readers need no lock. Nothing
-is made before the first change, so a directory that is only read stays untouched.
+The originals read no file in `.holdfast` and do not take the lock. A file is written to `new`, synced and renamed to
+its name, and then the directory is synced, so its name always refers to a whole file. Readers need no lock. Nothing is
+created before the first change, so a directory that is only read is not modified.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import os
 import stat
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
-from holdfast.errors import DamagedFile, InvalidInput, LimitExceeded, StorageFailed
-from holdfast.formats.names import is_text
+from holdfast.errors import DamagedFile, InvalidId, InvalidInput, LimitExceeded, StorageFailed
+from holdfast.files import durable
+from holdfast.files.lock import DirectoryLock
+from holdfast.files.os_files import Files, Identity, SystemFiles, translate_os_errors
+from holdfast.ids import check_id
 from holdfast.limits import STATE_READ_BYTES_MAX
-from holdfast.store.directory.files import Files, Identity, SystemFiles, put_whole, translating
-from holdfast.store.directory.lock import DirectoryLock
 
 OWN: Final = ".holdfast"
 _NEW: Final = "new"
 _LOCK: Final = "lock"
 _PIECE: Final = 2**20
-
 log: Final = logging.getLogger("holdfast.formats")
 
 
@@ -39,67 +41,67 @@ class Line(NamedTuple):
     """A line of a file."""
 
     data: bytes | None
-    """Without its end; None if it is longer than a whole file may be elsewhere."""
+    """Without its newline; None if it is longer than STATE_READ_BYTES_MAX."""
     size: int
-    """With its end."""
+    """With its newline."""
     is_ended: bool
 
 
 def check_path(path: object) -> str:
-    """The path of a directory as text, or InvalidInput."""
+    """Return the path of a directory as text, or raise InvalidInput."""
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str) or not given or "\0" in given:
-        raise InvalidInput(f"the directory's path must be text, not {path!r}")
+        raise InvalidInput(f"the path of the directory must be text, not {path!r}")
     return given
 
 
 class Folder:
-    """The directory. Names may have several parts, each of them checked by whoever made it."""
+    """One directory. A name may have several parts; the caller has checked each of them."""
 
     def __init__(self, path: str | os.PathLike[str], *, timeout_s: float = 20.0, files: Files | None = None) -> None:
         self.path = os.path.abspath(check_path(path))
-        self._files = files or SystemFiles()
-        self._lock = DirectoryLock(self._files, self.at(OWN, _LOCK), timeout_s)
+        self.files = files or SystemFiles()
+        self._lock = DirectoryLock(self.files, self.at(OWN, _LOCK), timeout_s)
         weakref.finalize(self, self._lock.close)
 
     def at(self, *name: str) -> str:
-        """The whole path of a name."""
+        """Return the absolute path of a name."""
         return os.path.join(self.path, *name)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """While it lasts nobody else of ours changes anything here."""
+    def hold(self) -> Iterator[None]:
+        """Hold the lock, which excludes changes by other processes of this library."""
         if self.identity(OWN) is None:
             self.make(OWN)
-        with self._lock.held():
+        with self._lock.hold():
             yield
 
     def close(self) -> None:
-        """Give the lock's file back."""
+        """Close the lock file."""
         self._lock.close()
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, *name: str) -> bytes | None:
-        """A file's content; None only if there is no such file."""
+        """Return a file's content; None only if there is no such file."""
         path = self.at(*name)
-        with translating(f"reading {path}"):
+        with translate_os_errors(f"reading {path}"):
             try:
-                size = _size(path)
+                size = self._regular_size(path)
                 if size > STATE_READ_BYTES_MAX:
-                    raise DamagedFile(path, f"it has {size} bytes, at most {STATE_READ_BYTES_MAX} are read")
-                return self._files.read(path)
+                    raise DamagedFile(path, f"it has {size} bytes, but at most {STATE_READ_BYTES_MAX} are read")
+                return self.files.read(path)
             except (FileNotFoundError, NotADirectoryError):
                 self._check_root()
                 return None
 
     def lines(self, *name: str) -> Iterator[Line]:
-        """The lines of a file, one after the other; none if there is no such file. It may be of any size."""
+        """Yield the lines of a file of any size; none if there is no such file."""
         path = self.at(*name)
-        with translating(f"reading {path}"):
+        with translate_os_errors(f"reading {path}"):
             try:
-                _size(path)
-                file = open(path, "rb")  # noqa: SIM115 - it is closed below
+                self._regular_size(path)
+                file = self.files.open_for_read(path)
             except (FileNotFoundError, NotADirectoryError):
                 self._check_root()
                 return
@@ -112,64 +114,76 @@ class Folder:
                     is_ended = (rest or line).endswith(b"\n")
                     yield Line(line.removesuffix(b"\n") if kept else None, size, is_ended)
 
-    def end_of(self, start: int, *name: str) -> bytes:
-        """What a file holds from a position on."""
+    def read_from(self, start: int, *name: str) -> bytes:
+        """Return a file's content from a position on."""
         path = self.at(*name)
-        with translating(f"reading {path}"), open(path, "rb") as file:
+        with translate_os_errors(f"reading {path}"), self.files.open_for_read(path) as file:
             file.seek(start)
             return file.read()
 
     def names(self, *name: str) -> list[str]:
-        """The names in a directory, sorted; none if it is not there. Names that are no text are left out."""
+        """Return the names in a directory, sorted; none if it is missing. Names that are not text are left out."""
         path = self.at(*name)
-        with translating(f"listing {path}"):
-            return sorted(found for found in self._files.listdir(path) if is_text(found))
+        with translate_os_errors(f"listing {path}"):
+            return sorted(found for found in self.files.listdir(path) if is_text(found))
 
     def identity(self, *name: str) -> Identity | None:
-        """What tells the file from another one that has the name later; None if it is not there."""
+        """Return what distinguishes the file from a later one of this name; None if there is no such file."""
         path = self.at(*name)
-        with translating(f"looking at {path}"):
+        with translate_os_errors(f"reading the status of {path}"):
             try:
-                return self._files.identity(path)
+                return self.files.identity(path)
             except NotADirectoryError:
                 self._check_root()
                 return None
 
     def changed_ns(self, *name: str) -> int | None:
-        """When the file was last renamed, linked or changed otherwise; None if it is not there."""
+        """Return when the file was last renamed, linked or changed otherwise; None if there is no such file."""
         path = self.at(*name)
-        with translating(f"looking at {path}"):
+        with translate_os_errors(f"reading the status of {path}"):
             try:
-                return os.stat(path).st_ctime_ns
+                return self.files.stat(path).st_ctime_ns
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def is_directory(self, *name: str) -> bool:
-        """Whether it is a directory, as far as that can be seen."""
-        return os.path.isdir(self.at(*name))
+        """Whether it is a directory; False also if its status cannot be read."""
+        return self._is_directory(self.at(*name)) is True
+
+    def _is_directory(self, path: str) -> bool | None:
+        """Whether it is a directory; None if its status cannot be read."""
+        try:
+            return stat.S_ISDIR(self.files.stat(path).st_mode)
+        except OSError:
+            return None
 
     def _check_root(self) -> None:
-        """A file where a directory should be has nothing in it; but the directory itself must not be one."""
-        if os.path.exists(self.path) and not os.path.isdir(self.path):
+        """Raise if the directory itself is a file. Below it, a file in place of a directory counts as missing."""
+        if self._is_directory(self.path) is False:
             raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", self.path)
 
-    # --- changing: whoever does holds the lock -----------------------------------------------------------------------
+    def _regular_size(self, path: str) -> int:
+        try:
+            found = self.files.stat(path)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise DamagedFile(path, "it is a symbolic link to itself") from error
+            raise
+        if not stat.S_ISREG(found.st_mode):
+            raise DamagedFile(path, "it is not a regular file")
+        return found.st_size
+
+    # --- writing: the caller holds the lock --------------------------------------------------------------------------
 
     def make(self, *name: str) -> None:
-        """A directory and all above it, durably."""
+        """Create a directory and its parents durably."""
         missing, path = [], self.at(*name)
-        with translating(f"making {path}"):
-            while self._files.identity(path) is None:
+        with translate_os_errors(f"creating {path}"):
+            while self.files.identity(path) is None:
                 missing.append(path)
                 path = os.path.dirname(path)
             for path in reversed(missing):
-                self._files.mkdir(path)
-                try:
-                    self._files.sync_directory(os.path.dirname(path))
-                except OSError:  # the next who needs it makes it, and syncs it, again
-                    with contextlib.suppress(OSError):
-                        self._files.rmdir(path)
-                    raise
+                durable.make_directory(self.files, path)
 
     def put(
         self,
@@ -180,31 +194,29 @@ class Folder:
         like: tuple[str, ...] | None = None,
         confirm: Callable[[Identity], bool] | None = None,
     ) -> bool:
-        """A whole file under this name, in place of what has it. `sync` is only left out for signs of the living.
+        """Write a whole file under this name; return False if `confirm` refused it. Only `sync` makes it durable.
 
-        It keeps the permissions of the file whose place it takes, or has those of the file `like`.
-
-        LimitExceeded if `read` would refuse it; not `limited` are files that are only read line by line, or by people.
-
-        `confirm` is called right before the file gets its name, with its identity; if it returns False, nothing is
-        changed, and the result is False.
+        The file keeps the permissions of the file that it replaces, or gets those of the file `like`. Raises
+        LimitExceeded if `read` would refuse it; `limited=False` is for files that are read line by line, or only by
+        people. `confirm` is called with the file's identity right before the rename; if it returns False, nothing
+        changes.
         """
         path, beside = self.at(*name), self.at(OWN, _NEW)
         if limited:
             _check_size(path, data)
         self.make(*name[:-1])
-        with translating(f"writing {path}"):
+        with translate_os_errors(f"writing {path}"):
             mode_of = self.at(*(like or name))
-            is_put = put_whole(self._files, beside, path, data, sync=sync, mode_of=mode_of, confirm=confirm)
+            is_put = durable.put_file(self.files, beside, path, data, sync=sync, mode_of=mode_of, confirm=confirm)
         if is_put and sync:
             self.sync(*name[:-1])
         return is_put
 
     def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> bool:
-        """Give a file another name, in place of what has it; False if there is no such file."""
-        with translating(f"renaming {self.at(*old)}"):
+        """Rename a file, replacing one that has the new name; return False if there is no such file."""
+        with translate_os_errors(f"renaming {self.at(*old)}"):
             try:
-                self._files.rename(self.at(*old), self.at(*new))
+                self.files.rename(self.at(*old), self.at(*new))
             except FileNotFoundError:
                 return False
         self.sync(*new[:-1])
@@ -213,18 +225,23 @@ class Folder:
         return True
 
     def remove(self, *name: str, sync: bool = True) -> bool:
-        """Remove a file; False if there is none."""
-        with translating(f"removing {self.at(*name)}"):
+        """Remove a file; return False if there is none."""
+        with translate_os_errors(f"removing {self.at(*name)}"):
             try:
-                self._files.unlink(self.at(*name))
+                self.files.unlink(self.at(*name))
             except FileNotFoundError:
                 return False
         if sync:
             self.sync(*name[:-1])
         return True
 
-    def settle(self, *name: str) -> None:
-        """Make durable what is so already: an earlier call may have made it so and failed to sync. Nothing is made."""
+    def remove_tree(self, *name: str) -> None:
+        """Remove a directory with its content, or the link of this name."""
+        with translate_os_errors(f"removing {self.at(*name)}"):
+            self.files.remove_tree(self.at(*name))
+
+    def sync_path(self, *name: str) -> None:
+        """Sync a directory and its parents: an earlier call may have changed them and failed to sync."""
         for depth in range(len(name) + 1):
             if self.is_directory(*name[:depth]):
                 self.sync(*name[:depth])
@@ -233,82 +250,113 @@ class Folder:
         """Make the names in a directory durable."""
         path = self.at(*name)
         try:
-            self._files.sync_directory(path)
+            self.files.sync_directory(path)
         except OSError as error:
             raise StorageFailed(
-                f"{path}: the change was made, but the disk failed when it was to be made durable ({error}); "
-                "a power cut may still undo it, so repeat the call"
+                f"{path}: the change was made, but the directory could not be synced ({error}); "
+                "a power failure may undo it; repeat the call"
             ) from error
 
     def append(self, data: bytes, *name: str) -> None:
-        """Add a line to a file, which is made if it is not there, and sync it."""
-        files, path = self._files, self.at(*name)
+        """Append a line to a file, which is created if it is missing, and sync it."""
+        files, path = self.files, self.at(*name)
         _check_size(path, data)
-        with translating(f"appending to {path}"):
+        with translate_os_errors(f"appending to {path}"):
             before = files.identity(path)
             if before is None:
                 self.make(*name[:-1])
-                with contextlib.suppress(FileExistsError):  # the original has made it meanwhile
+                with contextlib.suppress(FileExistsError):  # the original has created it since
                     files.close(files.create(path))
                 before = files.identity(path)
-            is_new = before is None or before.size == 0  # an empty one is of a call that failed
-            handle = files.open_for_append(path)
-            try:
-                try:
-                    files.write(handle, data)
-                    files.sync(handle)
-                finally:
-                    files.close(handle)
-            except OSError:
-                if before is not None and data.startswith(written := self.end_of(before.size, *name)):
-                    # nobody may take for saved what failed; a line of the original stays
-                    self.cut(before.size, *name, expected=before.size + len(written))
-                raise
-        if is_new:
+            size = None if before is None else before.size
+            durable.append_to(files, path, data, lambda _error, _is_written: self._undo_append(data, size, *name))
+        if not size:  # an empty file is from a call that failed before it synced the directory
             self.sync(*name[:-1])
 
+    def _undo_append(self, data: bytes, size: int | None, *name: str) -> None:
+        """Remove a line whose append failed, unless the original has appended to the file since."""
+        if size is not None and data.startswith(written := self.read_from(size, *name)):
+            self.truncate(size, *name, expected=size + len(written))
+
     def sync_file(self, *name: str) -> None:
-        """Make what a file holds durable: who wrote it may have died before that."""
-        with translating(f"syncing {self.at(*name)}"):
-            handle = self._files.open_for_append(self.at(*name))
-            try:
-                self._files.sync(handle)
-            finally:
-                self._files.close(handle)
+        """Sync a file's content: its writer may have died before the sync."""
+        with translate_os_errors(f"syncing {self.at(*name)}"):
+            durable.sync_file(self.files, self.at(*name))
 
     def overwrite(self, start: int, data: bytes, *name: str) -> None:
-        """Put bytes in the place of others in a file, and sync it."""
-        with translating(f"writing {self.at(*name)}"):
-            self._files.overwrite(self.at(*name), start, data)
+        """Overwrite bytes of a file, and sync it."""
+        with translate_os_errors(f"writing {self.at(*name)}"):
+            self.files.overwrite(self.at(*name), start, data)
         self.sync_file(*name)
 
-    def cut(self, size: int, *name: str, expected: int | None = None) -> None:
-        """Cut a file off; not if it has another size than `expected`, because the original has appended to it."""
-        with translating(f"cutting off {self.at(*name)}"):
-            handle = self._files.open_for_append(self.at(*name))
-            try:
-                if expected is not None and self._files.handle_identity(handle).size != expected:
-                    return
-                self._files.truncate(handle, size)
-                self._files.sync(handle)
-            finally:
-                self._files.close(handle)
-
-
-def _size(path: str) -> int:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise DamagedFile(path, "it is a link that leads to itself") from error
-        raise
-    if not stat.S_ISREG(found.st_mode):
-        raise DamagedFile(path, "it is not a regular file")
-    return found.st_size
+    def truncate(self, size: int, *name: str, expected: int | None = None) -> None:
+        """Truncate a file to this size, unless its size is not `expected`, because the original has appended to it."""
+        with translate_os_errors(f"truncating {self.at(*name)}"):
+            durable.truncate(self.files, self.at(*name), size, expected=expected)
 
 
 def _check_size(path: str, data: bytes) -> None:
     if len(data) > STATE_READ_BYTES_MAX:
         raise LimitExceeded(
-            f"{path} was not written: it would get {len(data)} bytes at once, at most {STATE_READ_BYTES_MAX} are read"
+            f"{path} was not written: {len(data)} bytes at once exceed the limit of {STATE_READ_BYTES_MAX} for readers"
         )
+
+
+NAME_BYTES_MAX: Final = 255
+
+
+def check_name(what: str, value: object, ending: str) -> str:
+    """Return the file name of an id that is used unchanged, or raise InvalidId."""
+    text = check_id(what, value)
+    if "/" in text or "\\" in text or text in (".", ".."):
+        raise InvalidId(
+            f"{what} {text!r} could refer to a file outside the directory: this system uses ids as file names, "
+            "so an id must not contain slashes and must not be '.' or '..'"
+        )
+    return check_name_length(what, text, text + ending)
+
+
+def check_name_length(what: str, value: str, name: str) -> str:
+    """Return the name if a file can have it, or raise InvalidId."""
+    size = len(os.fsencode(name))
+    if size > NAME_BYTES_MAX:
+        raise InvalidId(
+            f"{what} {value[:40]!r}… makes a file name of {size} bytes; at most {NAME_BYTES_MAX} are allowed"
+        )
+    return name
+
+
+def is_text(name: str) -> bool:
+    """Whether a name found in a directory is valid text."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Blocking = TypeVar("Blocking")
+
+
+class AsyncOperations(Generic[Blocking]):
+    """The operations of an object as coroutines: each runs on a thread of the event loop's executor.
+
+    If the waiting task is cancelled, an operation that has begun still completes: load the result before repeating it.
+    """
+
+    def __init__(self, blocking: Blocking) -> None:
+        self._blocking = blocking
+
+
+def run_in_thread(
+    operation: Callable[Concatenate[Blocking, P], R],
+) -> Callable[Concatenate[AsyncOperations[Blocking], P], Coroutine[Any, Any, R]]:
+    """Return the method that performs `operation` on a thread."""
+
+    async def call(self: AsyncOperations[Blocking], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(operation, self._blocking, *args, **kwargs)
+
+    functools.update_wrapper(call, operation)
+    return call

@@ -1,4 +1,6 @@
-"""Declared workflows: a graph of stages as data, in Python, YAML or JSON. The engine is the one all workflows have.
+"""Declared workflows: a graph of stages as data, in Python, YAML or JSON.
+
+The engine that executes other workflows executes them as well.
 
 Example:
     from holdfast.graphs import Ask, Call, Edge, End, Graph
@@ -29,7 +31,7 @@ from holdfast.graphs.definition import (
     SubWorkflow,
     Wait,
 )
-from holdfast.graphs.findings import Finding
+from holdfast.graphs.structure import Finding
 
 __all__ = [
     "Ask",

@@ -1,11 +1,11 @@
-"""The definition: what a declared workflow is, as data.
+"""The definition of a declared workflow: stages and edges, as data.
 
-A graph has stages and edges. The run begins at `start`, does what the stage says, takes the first edge that fits, and
-so on until it comes to a stage of the type `end`. The state is one dict: the graph's variables, `input`, `goal`, what
-stages have put under their `output_key`, and under `stage.<id>` what became of each.
+A run begins at `start`, performs the stage, follows the first edge that fits, and repeats this until it reaches a stage
+of type `end`. The state is one dict: the graph's variables, `input`, `goal`, the results under each `output_key`, and
+under `stage.<id>` the outcome of each stage.
 
-Every text below `with`, `prompt`, `show`, `values`, `result` and so on may name parts of the state. Alone,
-`"{{ input.order }}"` is the value itself; inside other text it is the value as text. Nothing is ever computed there.
+Texts in `with`, `prompt`, `show`, `values`, `result` and similar fields may refer to parts of the state. Alone,
+`"{{ input.order }}"` is the value itself; inside other text it is the value as text. Templates never compute anything.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ import msgspec
 from holdfast.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from holdfast.graphs.dry import DryRun
-    from holdfast.graphs.findings import Finding, HasRegistry, Known
+    from holdfast.graphs.dry_run import DryRun
+    from holdfast.graphs.structure import Finding, HasRegistry, NameRegistry
 
 Operator = Literal["eq", "neq", "gt", "lt", "gte", "lte", "exists", "not_exists", "contains"]
 OnFailure = Literal["abort", "skip", "retry", "compensate"]
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of a definition, or of the state of a run."""
 Text: TypeAlias = str
-"""Text in which parts of the state may be named."""
+"""Text that may refer to parts of the state."""
 
 
 class BadPart(InvalidInput, ValueError):
-    """A part of a definition contradicts itself. A ValueError, so that whoever reads a definition can say where."""
+    """A part of a definition contradicts itself. As a ValueError it reaches the loader with its location."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,7 +39,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Condition(Part, frozen=True, kw_only=True):
-    """A question to the state: one key compared with a value, or several questions joined by `all` or `any`.
+    """A test of the state: one key compared with a value, or several conditions joined by `all` or `any`.
 
     Example:
         Condition(key="quote.amount", operator="gt", value=100)
@@ -52,13 +54,13 @@ class Condition(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if bool(self.key) + (self.all is not None) + (self.any is not None) != 1:
-            raise BadPart("a condition has a key, or a list under `all`, or a list under `any`: exactly one of these")
+            raise BadPart("a condition needs exactly one of `key`, `all` and `any`")
 
 
 class Edge(Part, frozen=True, kw_only=True):
-    """A way from one stage to another. It fits if all its conditions hold; the default edge is for when none fits.
+    """An edge from one stage to another. It fits if all its conditions hold; the default edge applies if none fits.
 
-    Edges are looked at by priority, the highest first, then in the order in which they are written.
+    Edges are tried by priority, highest first, then in the order in which they are written.
 
     Example:
         Edge(source="price", target="ask", conditions=[Condition(key="quote.amount", operator="gt", value=100)])
@@ -73,7 +75,7 @@ class Edge(Part, frozen=True, kw_only=True):
 
 
 class RetryPolicy(Part, frozen=True, kw_only=True):
-    """How often something is tried, and how long to wait in between; see `holdfast.Retry`."""
+    """How often a function is tried, and how long to wait in between; see `holdfast.Retry`."""
 
     attempts: int = 3
     first_s: float = 0.5
@@ -83,11 +85,11 @@ class RetryPolicy(Part, frozen=True, kw_only=True):
 
 
 class Stage(Part, frozen=True, kw_only=True, tag_field="type"):
-    """What every stage has. Inside another stage, as its `body`, it has no id and no breakpoint.
+    """The fields of every stage. As the `body` of another stage it has no id and no breakpoint.
 
-    `on_failure`: the run fails (`abort`), goes on along its edges (`skip`), tries again and then fails (`retry`), or
-    undoes all effects it has done itself, not those of runs inside it, and then fails (`compensate`). `breakpoint`: the
-    run is paused before the stage until somebody resumes it; a text is the reason shown.
+    `on_failure`: the run fails (`abort`), continues along its edges (`skip`), retries and then fails (`retry`), or
+    undoes all of its own effects, not those of child runs, and then fails (`compensate`). `breakpoint`: the run pauses
+    before the stage until it is resumed; a text is the reason shown.
     """
 
     id: str = ""
@@ -98,21 +100,21 @@ class Stage(Part, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Call(Stage, frozen=True, kw_only=True, tag="call"):
-    """Call a function registered with `@app.function`, as a step: its result is recorded."""
+    """Call a function registered with `@app.function` as a step, which records its result."""
 
     function: str
-    arguments: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
+    arguments: JsonObject = msgspec.field(default_factory=dict, name="with")
     output_key: str = ""
     retry: int | RetryPolicy | None = None
     timeout_s: float | None = None
 
 
 class Effect(Stage, frozen=True, kw_only=True, tag="effect"):
-    """Call a function that touches the world. `compensation` names the function, registered with `@app.undo`, that
-    undoes it; `check` one, registered with `@app.function`, that finds out whether it happened."""
+    """Call a function with external effects. `compensation` names the function, registered with `@app.undo`, that
+    undoes it; `check` names one, registered with `@app.function`, that finds out whether it happened."""
 
     function: str
-    arguments: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
+    arguments: JsonObject = msgspec.field(default_factory=dict, name="with")
     output_key: str = ""
     retry: int | RetryPolicy | None = None
     timeout_s: float | None = None
@@ -123,11 +125,11 @@ class Effect(Stage, frozen=True, kw_only=True, tag="effect"):
 
 
 class Ask(Stage, frozen=True, kw_only=True, tag="ask"):
-    """Stop for an answer from a person. `fields`: name to type, or to a description of the field, or a JSON Schema."""
+    """Wait for an answer from a person. `fields` maps names to types or descriptions, or is a JSON Schema."""
 
     prompt: Text
     output_key: str
-    fields: dict[str, Any] = msgspec.field(default_factory=dict)
+    fields: JsonObject = msgspec.field(default_factory=dict)
     show: Any = None
     who: tuple[str, ...] = ()
     expires_s: float | None = None
@@ -135,7 +137,7 @@ class Ask(Stage, frozen=True, kw_only=True, tag="ask"):
 
 
 class LoopUntil(Stage, frozen=True, kw_only=True, tag="loop_until"):
-    """Do the body again and again, at least once, until all conditions hold or it was done `max_iterations` times."""
+    """Repeat the body, at least once, until all conditions hold or `max_iterations` is reached."""
 
     body: AnyStage
     until: tuple[Condition, ...] = ()
@@ -143,7 +145,7 @@ class LoopUntil(Stage, frozen=True, kw_only=True, tag="loop_until"):
 
 
 class ForEach(Stage, frozen=True, kw_only=True, tag="for_each"):
-    """Do the body for each item of a list, side by side; `{{ item }}` and `{{ index }}` name it."""
+    """Perform the body for each item of a list, in parallel; `{{ item }}` and `{{ index }}` refer to the item."""
 
     items_from: str
     body: AnyStage
@@ -152,20 +154,20 @@ class ForEach(Stage, frozen=True, kw_only=True, tag="for_each"):
 
 
 class SubWorkflow(Stage, frozen=True, kw_only=True, tag="sub_workflow"):
-    """Another workflow as a run of its own: one that is registered, by name, or a graph inside this one."""
+    """Run another workflow as a child run: a registered one, by name, or a graph inside this one."""
 
     workflow: str = ""
     graph: Graph | None = None
-    arguments: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
+    arguments: JsonObject = msgspec.field(default_factory=dict, name="with")
     output_key: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.workflow) == (self.graph is not None):
-            raise BadPart("a sub_workflow has the name of a workflow, or a graph: one of the two")
+            raise BadPart("a sub_workflow needs exactly one of `workflow` and `graph`")
 
 
 class Wait(Stage, frozen=True, kw_only=True, tag="wait"):
-    """Wait for an event sent to the run. If it does not come in time, `default` is its value."""
+    """Wait for an event sent to the run. If it does not arrive in time, `default` is its value."""
 
     event: Text
     timeout_s: float | None = None
@@ -174,20 +176,20 @@ class Wait(Stage, frozen=True, kw_only=True, tag="wait"):
 
 
 class Sleep(Stage, frozen=True, kw_only=True, tag="sleep"):
-    """Wait some seconds, or until a moment given as text with its time zone (ISO 8601)."""
+    """Wait a number of seconds, or until an ISO 8601 time with a time zone."""
 
     seconds: float | Text | None = None
     until: Text | None = None
 
     def __post_init__(self) -> None:
         if (self.seconds is None) == (self.until is None):
-            raise BadPart("a sleep has `seconds` or `until`: one of the two")
+            raise BadPart("a sleep needs exactly one of `seconds` and `until`")
 
 
 class Set(Stage, frozen=True, kw_only=True, tag="set"):
-    """Put values into the state."""
+    """Store values in the state."""
 
-    values: dict[str, Any]
+    values: JsonObject
 
 
 class End(Stage, frozen=True, kw_only=True, tag="end"):
@@ -201,11 +203,11 @@ AnyStage = Call | Effect | Ask | LoopUntil | ForEach | SubWorkflow | Wait | Slee
 
 
 class Graph(Part, frozen=True, kw_only=True):
-    """A declared workflow. `app.graph` registers it; `app.start` begins a run with its input, a dict.
+    """A declared workflow. `app.graph` registers it; `app.start` starts a run with its input, a dict.
 
-    Without `start` it begins at the first stage. Without `edges` the stages follow one another as they are written, and
-    the last one ends the run. `max_iterations` bounds how many stages a run may go through; `null` is no bound. `input`
-    declares the fields of the input, as those of an `ask`.
+    Without `start` it begins at the first stage. Without `edges` the stages run in the order in which they are written,
+    and the last one ends the run. `max_iterations` limits how many stages a run may perform; `null` means no limit.
+    `input` declares the fields of the input, like the `fields` of an `ask`.
 
     Example:
         graph = holdfast.Graph.from_data({
@@ -224,89 +226,94 @@ class Graph(Part, frozen=True, kw_only=True):
     goal: str | None = None
     edges: tuple[Edge, ...] | None = None
     max_iterations: int | None = 100
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-    variables: dict[str, Any] = msgspec.field(default_factory=dict)
-    input: dict[str, Any] | None = None
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+    variables: JsonObject = msgspec.field(default_factory=dict)
+    input: JsonObject | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Graph:
         """Read a definition from a file: `.yaml`, `.yml` or `.json`.
 
-        Raises InvalidGraph, which lists all that is wrong with its structure, with lines.
+        Raises InvalidGraph, which lists every structural error with its line.
 
         Example:
             Path("greet.json").write_text('{"id": "greet", "stages": [{"type": "end", "id": "end"}]}')
             holdfast.Graph.load("greet.json").id
         """
-        from holdfast.graphs.loading import load
+        from holdfast.graphs.load import load
 
         return load(path).graph
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Graph:
-        """A definition from plain data; raises InvalidGraph.
+    def from_data(cls, data: Mapping[str, object]) -> Graph:
+        """Build a definition from plain data; raises InvalidGraph.
 
         Example:
             holdfast.Graph.from_data({"id": "nothing", "stages": [{"type": "end", "id": "end"}]}).id
         """
-        from holdfast.graphs.loading import from_data
+        from holdfast.graphs.load import from_data
 
         return from_data(data)
 
-    def as_data(self) -> dict[str, Any]:
-        """The definition as plain data, which JSON can hold; what has its default is left out.
+    def as_data(self) -> JsonObject:
+        """Return the definition as plain JSON data; fields that have their default are left out.
 
         Example:
             graph.as_data()["id"]
         """
-        found: dict[str, Any] = _listed(msgspec.to_builtins(self))
-        return found
+        return {key: _with_lists(part) for key, part in msgspec.to_builtins(self).items()}
 
-    def verify(self, app: Known | HasRegistry | None = None) -> list[Finding]:
-        """What is wrong, or looks wrong, with it; with an app, also what that does not know.
+    def verify(self, app: NameRegistry | HasRegistry | None = None) -> list[Finding]:
+        """Return errors and warnings; with an app, also names that are not registered there.
 
         Example:
             [str(finding) for finding in graph.verify(app)]
         """
-        from holdfast.graphs.verifying import verify
+        from holdfast.graphs.semantics import verify
 
         known: Any = getattr(app, "registry", app)
         return verify(self, known)
 
     def mermaid(self, current: str | None = None) -> str:
-        """A picture of it as a Mermaid flowchart, with the current stage marked.
+        """Return a Mermaid flowchart of the definition, with the current stage highlighted.
 
         Example:
             print(graph.mermaid(current="hello"))
         """
-        from holdfast.graphs.picture import mermaid
+        from holdfast.graphs.mermaid import mermaid
 
         return mermaid(self, current)
 
-    def dry_run(self, input: Mapping[str, Any] | None = None, **more: Any) -> DryRun:  # noqa: A002
-        """Walk through it without doing anything; see `holdfast.graphs.dry`.
+    def dry_run(
+        self,
+        input: Mapping[str, object] | None = None,  # noqa: A002
+        *,
+        results: Mapping[str, object] | None = None,
+        answers: Mapping[str, object] | None = None,
+    ) -> DryRun:
+        """Walk through the definition without calling functions or storing anything; see `holdfast.graphs.dry_run`.
 
         Example:
             [visit.stage for visit in graph.dry_run({"name": "ana"}).visits]
         """
-        from holdfast.graphs.dry import dry_run
+        from holdfast.graphs.dry_run import dry_run
 
-        return dry_run(self, input or {}, **more)
+        return dry_run(self, input or {}, results=results, answers=answers)
 
     @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """The JSON Schema of definitions, for editors.
+    def json_schema() -> JsonObject:
+        """Return the JSON Schema of definitions, for editors.
 
         Example:
             holdfast.Graph.json_schema()["title"]
         """
-        from holdfast.graphs.schema import json_schema
+        from holdfast.graphs.json_schema import json_schema
 
         return json_schema()
 
 
-def _listed(value: Any) -> Any:
-    """Plain data with lists for its tuples."""
+def _with_lists(value: object) -> object:
+    """Return plain data with its tuples as lists."""
     if isinstance(value, dict):
-        return {key: _listed(part) for key, part in value.items()}
-    return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
+        return {key: _with_lists(part) for key, part in value.items()}
+    return [_with_lists(part) for part in value] if isinstance(value, (list, tuple)) else value

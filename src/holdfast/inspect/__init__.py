@@ -1,1 +1,1 @@
-"""Looking at runs: where they stand and what they did, as data. Nothing here writes, prints or asks."""
+"""Reports on runs and stores, as data: timeline, status, health. Nothing here writes or prints."""

@@ -1,46 +1,49 @@
-"""What people type for a run or a checkpoint, and what it means.
+"""References to runs and checkpoints, as users type them.
 
     order-17            the run of that id
-    ord                 the only run whose id begins so
+    ord                 the only run whose id begins with it
     @latest             the newest run
     RUN~2               two checkpoints before the newest of the run's default lane
     RUN@42              the checkpoint that covers position 42 of the journal, or the newest before it
     RUN:3.0a1b2c3d4e    the checkpoint of that id
 
-An id may have any of these signs in it. So what is written is taken for an id as it stands first; then a run of
-exactly the id before a sign counts; only then beginnings of ids. With `whole=True` beginnings mean nothing: a command
-that changes a run must not change another one because the run it names is gone.
+An id may contain any of these characters. So the text is first taken as a whole id, then as the whole id of a run
+before a separator, and only then as the beginning of an id. With `whole=True` beginnings are not accepted: a command
+that changes a run must not change another run because the one it names was removed.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from holdfast.errors import AmbiguousId, CheckpointNotFound, InvalidCursor, InvalidInput, RunNotFound
+from holdfast.errors.store import close_matches
 from holdfast.ids import check_id
+from holdfast.inspect.threads import THREADS, stored_state
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, RunRow
-from holdfast.model.views import CheckpointInfo, RunInfo, View
+from holdfast.model.views import Change, CheckpointInfo, RunInfo, View
+from holdfast.operations.context import StoreContext
+from holdfast.operations.read import find_checkpoint, known_run, retry_if_changed
+from holdfast.operations.store import Store
+from holdfast.operations.views import checked_checkpoint, checkpoint_info, run_info
+from holdfast.state.diff import compare, diff
+from holdfast.state.json_preview import to_jsonable
 from holdfast.store.port import CheckpointQuery, RunQuery, Select
-from holdfast.verbs.core import Core
-from holdfast.verbs.reading import find_checkpoint, known_run
-from holdfast.verbs.shown import checked_checkpoint, checkpoint_info, run_info
-from holdfast.verbs.store import Store
 
 LATEST: Final = "@latest"
 _CANDIDATES: Final = 5
 _NEAR: Final = 3
-_LOOKED_AT: Final = 200
-"""How many of the newest runs are looked at for an id that resembles one that is not there."""
+_COMPARED: Final = 200
+"""How many of the newest runs are searched for ids that resemble an unknown one."""
 _BACK_MAX: Final = 10_000
 _COUNTED: Final = re.compile(r"(?P<run>.+)(?P<sign>[~@])(?P<number>[0-9]{0,10})\Z", re.DOTALL)
 
 
 class Located(View, frozen=True, kw_only=True):
-    """A run, and the checkpoint of it that is meant: the newest of its default lane, if nothing else is said."""
+    """A run and one of its checkpoints: by default the newest of its default lane."""
 
     run: RunInfo
     checkpoint: CheckpointInfo | None
@@ -48,48 +51,48 @@ class Located(View, frozen=True, kw_only=True):
 
 
 def run_of(store: Store, text: str, *, whole: bool = False) -> str:
-    """The id of the run that is meant by `text`.
+    """Return the id of the run that `text` names.
 
-    Raises AmbiguousId if several begin so, RunNotFound with ids that resemble it if none does. With `whole`, `text`
-    must be the whole id or `@latest`; RunNotFound then names the runs whose ids begin so.
+    Raises AmbiguousId if several ids begin with it, RunNotFound, with similar ids, if none does. With `whole`, `text`
+    must be a whole id or `@latest`; RunNotFound then names the runs whose ids begin with it.
 
     Example:
         run_of(store, "ord")
     """
-    core = store._place.core
-    found = _exact(core, text) or (None if whole else _by_beginning(core, text))
+    core = store.access.core
+    found = _find_exact(core, text) or (None if whole else _find_by_prefix(core, text))
     if found is None:
-        raise RunNotFound(text, _near(core, text, whole=whole), whole=whole)
+        raise RunNotFound(text, _similar_ids(core, text, whole=whole), whole=whole)
     return found.run_id
 
 
 def checkpoint_of(store: Store, text: str, *, whole: bool = False) -> Located:
-    """The run and the checkpoint that are meant by `text`. With `whole`, the run's id must not be abbreviated.
+    """Return the run and the checkpoint that `text` names. With `whole`, the id of the run must not be abbreviated.
 
     Example:
         checkpoint_of(store, "order-17~2").checkpoint
     """
-    core = store._place.core
+    core = store.access.core
     missing: CheckpointNotFound | InvalidCursor | None = None
-    for find in (_exact,) if whole else (_exact, _by_beginning):
+    for find in (_find_exact,) if whole else (_find_exact, _find_by_prefix):
         run = find(core, text)
         if run is not None:
             return _located(core, run, _newest(core, run))
-        for look in _meanings(core, text, find) if missing is None else ():
+        for locate in _meanings(core, text, find) if missing is None else ():
             try:
-                return look()
-            except (CheckpointNotFound, InvalidCursor) as error:  # perhaps it means something else
+                return locate()
+            except (CheckpointNotFound, InvalidCursor) as error:  # another meaning may fit
                 missing = missing or error
-    raise missing or RunNotFound(text, _near(core, text, whole=whole), whole=whole)
+    raise missing or RunNotFound(text, _similar_ids(core, text, whole=whole), whole=whole)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
-Find = Callable[[Core, str], RunRow | None]
+Find = Callable[[StoreContext, str], RunRow | None]
 
 
-def _exact(core: Core, text: str) -> RunRow | None:
-    """The run of this id, or the newest of all."""
+def _find_exact(core: StoreContext, text: str) -> RunRow | None:
+    """Return the run of this id, or the newest run for `@latest`."""
     check_id("run", text)
     found = core.port.run(text)
     if found is None and text == LATEST:
@@ -100,8 +103,8 @@ def _exact(core: Core, text: str) -> RunRow | None:
     return found
 
 
-def _by_beginning(core: Core, text: str) -> RunRow | None:
-    """The only run whose id begins so."""
+def _find_by_prefix(core: StoreContext, text: str) -> RunRow | None:
+    """Return the only run whose id begins with the text."""
     rows = core.port.runs(RunQuery(prefix=text, limit=_CANDIDATES + 1))
     if len(rows) > 1:
         ids = tuple(row.run_id for row in rows[:_CANDIDATES])
@@ -109,34 +112,34 @@ def _by_beginning(core: Core, text: str) -> RunRow | None:
     return rows[0] if rows else None
 
 
-def _near(core: Core, text: str, *, whole: bool) -> tuple[str, ...]:
-    """Ids that resemble the text; of those that begin so, the newest."""
+def _similar_ids(core: StoreContext, text: str, *, whole: bool) -> tuple[str, ...]:
+    """Return ids that resemble the text; with `whole`, the newest that begin with it."""
     begun = core.port.runs(RunQuery(prefix=text, limit=_NEAR)) if whole else []
     if begun:
         return tuple(row.run_id for row in begun)
-    ids = [row.run_id for row in core.port.runs(RunQuery(limit=_LOOKED_AT))]
-    return tuple(difflib.get_close_matches(text, ids, n=_NEAR))
+    ids = [row.run_id for row in core.port.runs(RunQuery(limit=_COMPARED))]
+    return tuple(close_matches(text, ids))
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-def _meanings(core: Core, text: str, find: Find) -> Iterator[Callable[[], Located]]:
-    """All that the text can mean if what stands before one of its signs is a run."""
+def _meanings(core: StoreContext, text: str, find: Find) -> Iterator[Callable[[], Located]]:
+    """Iterate over the meanings of the text in which the part before a separator names a run."""
     counted = _COUNTED.match(text)
     if counted is not None and (counted["number"] or counted["sign"] == "~"):
         run = find(core, counted["run"])
         if run is not None:
-            look = _back if counted["sign"] == "~" else _covering
-            yield lambda: _located(core, run, look(core, run, int(counted["number"] or 1)))
+            select = _steps_back if counted["sign"] == "~" else _covering
+            yield lambda: _located(core, run, select(core, run, int(counted["number"] or 1)))
     for name, checkpoint_id in _splits(text):
         found = find(core, name)
         if found is not None:
-            yield lambda run=found, wanted=checkpoint_id: _located(core, run, _named(core, run, wanted))  # type: ignore[misc]
+            yield lambda run=found, wanted=checkpoint_id: _located(core, run, _find_checkpoint(core, run, wanted))  # type: ignore[misc]
 
 
 def _splits(text: str) -> Iterator[tuple[str, str]]:
-    """All ways to take the text for a run and a checkpoint, the longest run first."""
+    """Iterate over all ways to split the text into a run and a checkpoint, the longest run first."""
     at = text.rfind(":")
     while at > 0:
         if at < len(text) - 1:
@@ -144,18 +147,18 @@ def _splits(text: str) -> Iterator[tuple[str, str]]:
         at = text.rfind(":", 0, at)
 
 
-def _located(core: Core, run: RunRow, row: CheckpointRow | None) -> Located:
+def _located(core: StoreContext, run: RunRow, row: CheckpointRow | None) -> Located:
     run = known_run(core, run.run_id)
     info = None if row is None else checkpoint_info(run, checked_checkpoint(run, row))
     return Located(run=run_info(run), checkpoint=info)
 
 
-def _newest(core: Core, run: RunRow) -> CheckpointRow | None:
+def _newest(core: StoreContext, run: RunRow) -> CheckpointRow | None:
     found = find_checkpoint(core, run.run_id, Select())
     return found[1] if found is not None else None
 
 
-def _back(core: Core, run: RunRow, back: int) -> CheckpointRow:
+def _steps_back(core: StoreContext, run: RunRow, back: int) -> CheckpointRow:
     if back > _BACK_MAX:
         raise InvalidInput(f"at most {_BACK_MAX} checkpoints can be counted back, not {back}")
     found = core.port.find_checkpoints(CheckpointQuery(run.run_id, lane="", limit=back + 1))
@@ -165,7 +168,7 @@ def _back(core: Core, run: RunRow, back: int) -> CheckpointRow:
     return found[back][1]
 
 
-def _covering(core: Core, run: RunRow, position: int) -> CheckpointRow:
+def _covering(core: StoreContext, run: RunRow, position: int) -> CheckpointRow:
     if position > run.position:
         raise InvalidCursor(f"run {run.run_id!r} ends at position {run.position}, not at {position}")
     found = core.port.checkpoint(run.run_id, Select(at=min(position, NUMBER_MAX)))
@@ -174,8 +177,8 @@ def _covering(core: Core, run: RunRow, position: int) -> CheckpointRow:
     return found[1]
 
 
-def _named(core: Core, run: RunRow, checkpoint_id: str) -> CheckpointRow:
-    """The checkpoint of this id, on the default lane if it is there, else the newest on another."""
+def _find_checkpoint(core: StoreContext, run: RunRow, checkpoint_id: str) -> CheckpointRow:
+    """Return the checkpoint of this id, on the default lane if it is there, else the newest on another."""
     found = core.port.checkpoint(run.run_id, Select(checkpoint_id=checkpoint_id))
     if found is not None and found[1] is not None:
         return found[1]
@@ -183,3 +186,59 @@ def _named(core: Core, run: RunRow, checkpoint_id: str) -> CheckpointRow:
     if not rows:
         raise CheckpointNotFound(run.run_id, repr(checkpoint_id))
     return rows[0][1]
+
+
+# --- changes between two checkpoints ---------------------------------------------------------------------------------
+
+
+def changes_between(store: Store, old: Located, new: Located) -> list[Change]:
+    """Return the changes from the state of one checkpoint to that of another. Only what differs is read.
+
+    Chunks of state are named by their content in every family, so checkpoints of two runs are compared in the same way.
+    For LangGraph threads the values of the channels are compared, as `show --state` shows them.
+
+    Example:
+        changes_between(store, checkpoint_of(store, "order-17~2"), checkpoint_of(store, "order-17"))
+    """
+    core = store.access.core
+    return retry_if_changed(core, old.run.run_id, lambda: _changes(core, old, new))
+
+
+def _changes(core: StoreContext, old: Located, new: Located) -> list[Change]:
+    (first, before), (second, after) = _row(core, old), _row(core, new)
+    if first.workflow == second.workflow == THREADS:
+        return compare(*(stored_state(core, run, row) for run, row in ((first, before), (second, after))))
+
+    def fetch(hashes: list[bytes]) -> dict[bytes, bytes]:
+        found = core.port.chunks(first.family, hashes)
+        missing = [name for name in hashes if name not in found]
+        return {**found, **core.port.chunks(second.family, missing)} if missing else found
+
+    place = f"run {first.run_id!r}" if first.run == second.run else f"runs {first.run_id!r} and {second.run_id!r}"
+    return diff(before.root, after.root, fetch, place)
+
+
+def _row(core: StoreContext, located: Located) -> tuple[RunRow, CheckpointRow]:
+    info = located.checkpoint
+    if info is None:
+        raise CheckpointNotFound(located.run.run_id, "yet")
+    found = find_checkpoint(core, located.run.run_id, Select(info.lane, info.checkpoint_id))
+    if found is None:
+        raise CheckpointNotFound(located.run.run_id, repr(info.checkpoint_id))
+    return found
+
+
+def json_patch(changes: Iterable[Change]) -> list[dict[str, object]]:
+    """Convert changes to a JSON Patch (RFC 6902) of states as `holdfast.state.json_preview` shows them.
+
+    Example:
+        json.dumps(json_patch(store.diff("order-17", 1, 2)))
+    """
+    return [
+        {
+            "op": change.op,
+            "path": change.pointer,
+            **({} if change.op == "remove" else {"value": to_jsonable(change.new)}),
+        }
+        for change in changes
+    ]

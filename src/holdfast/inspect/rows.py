@@ -1,4 +1,4 @@
-"""Drafts as rows: the state of each call, how long it took, and what there is to say about it."""
+"""Rows of call records: the state of each call, how long it took, and a description."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.inspect.calls import Draft, Met, number_of, text_of
-from holdfast.inspect.shapes import PendingAnswer, Row
-from holdfast.model.status import TERMINAL
+from holdfast.inspect.calls import LAST_TURN, CallRecord, JournalEntry, number_of, text_of
+from holdfast.inspect.views import PendingAnswer, Row
+from holdfast.model.rows import TERMINAL
 from holdfast.model.views import Effect
-from holdfast.verbs.values import moment
+from holdfast.operations.views import moment
 
 Facts = dict[str, Any]
 """Fields of a row."""
 
 
-class Around(msgspec.Struct):
-    """What is known of the run beside its journal."""
+class RunFacts(msgspec.Struct):
+    """Facts about the run that its journal does not contain."""
 
     status: str
     now_us: int
     held: bool
-    """Somebody alive is at it."""
+    """A living owner has claimed it."""
     ledger: Mapping[str, Effect]
     loops: frozenset[str] = frozenset()
     """The full names of all loops."""
     position: int = 0
-    """Where the journal ends."""
+    """The last position of the journal."""
     answers: Mapping[str, PendingAnswer] = {}
     """The answers that the journal does not have yet, by gate."""
 
@@ -44,15 +44,15 @@ class Around(msgspec.Struct):
 
 
 def time_of(us: object) -> dt.datetime | None:
-    """A moment that an entry tells; None if it tells none that there can be."""
+    """A time from an entry; None if it is not a valid one."""
     try:
         return moment(us) if type(us) is int else None
     except OverflowError:
         return None
 
 
-def row_of(draft: Draft, around: Around) -> Row:
-    """The row of a draft."""
+def row_of(draft: CallRecord, around: RunFacts) -> Row:
+    """The row of a call record."""
     if draft.kind in _CALLS:
         made = _CALLS[draft.kind](draft, around)
     else:
@@ -62,14 +62,20 @@ def row_of(draft: Draft, around: Around) -> Row:
     started, ended = made.pop("from_us", draft.first.created_us), made.pop("to_us", None)
     made.setdefault("duration_us", None if ended is None else max(0, ended - started))
     return Row(
-        kind=draft.kind, scope=draft.scope, call=draft.call, first=draft.first.position, last=draft.last.position,
-        depth=depth_of(draft.scope, around.loops) + (draft.kind == "turn"), started_at=time_of(started),
-        ended_at=time_of(ended), **{"name": draft.name, **made},
-    )  # fmt: skip
+        kind=draft.kind,
+        scope=draft.scope,
+        call=draft.call,
+        first=draft.first.position,
+        last=draft.last.position,
+        depth=depth_of(draft.scope, around.loops) + (draft.kind == "turn"),
+        started_at=time_of(started),
+        ended_at=time_of(ended),
+        **{"name": draft.name, **made},
+    )
 
 
 def depth_of(scope: str, loops: frozenset[str]) -> int:
-    """How many rows a scope lies under: each branch is one, each turn of a loop two."""
+    """Return the depth of a scope: each branch adds one level, each turn of a loop two."""
     depth = at = 0
     while (at := scope.find("[", at)) >= 0:
         depth += 2 if scope[:at] in loops else 1
@@ -93,19 +99,19 @@ def _failure(data: Facts) -> Facts:
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-def _step(draft: Draft, around: Around) -> Facts:
+def _step(draft: CallRecord, around: RunFacts) -> Facts:
     last, attempts = draft.last, sum(met.kind == "attempt" for met in draft.entries)
     if last.kind == "step":
         us = number_of(last.data.get("us"))
         first_us = draft.first.created_us if attempts else last.created_us - us
-        told = number_of(last.data.get("attempts")) or attempts + 1
-        facts: Facts = {"result": last.data.get("result"), "attempts": told, **_failure(last.data)}
+        count = number_of(last.data.get("attempts")) or attempts + 1
+        facts: Facts = {"result": last.data.get("result"), "attempts": count, **_failure(last.data)}
         return {**facts, "from_us": first_us, "to_us": last.created_us, "duration_us": us}
     return {**_unended(last, around), "attempts": attempts}
 
 
-def _unended(last: Met, around: Around) -> Facts:
-    """A call that has not come to its end."""
+def _unended(last: JournalEntry, around: RunFacts) -> Facts:
+    """Return the facts of a call that has not ended."""
     if last.kind == "cancelling":
         return {"state": "cancelled", "by": text_of(last.data.get("by")) or None, "to_us": last.created_us}
     if last.kind == "refused":
@@ -117,7 +123,7 @@ def _unended(last: Met, around: Around) -> Facts:
     return facts
 
 
-def _effect(draft: Draft, around: Around) -> Facts:
+def _effect(draft: CallRecord, around: RunFacts) -> Facts:
     key = next((text_of(met.data.get("key")) for met in draft.entries if "key" in met.data), "")
     line = around.ledger.get(key)
     facts: Facts = {"effect": line, "attempts": 1 + sum(met.kind == "attempt" for met in draft.entries)}
@@ -142,14 +148,14 @@ def _effect(draft: Draft, around: Around) -> Facts:
 
 
 _HOW: Final = {
-    "checked": "found out by its check",
+    "checked": "found by its check",
     "answered": "told by {by}",
-    "reused": "taken over from run {by}",
+    "reused": "reused from run {by}",
     "recorded": "recorded before under the same key",
 }
 
 
-def _ask(draft: Draft, around: Around) -> Facts:
+def _ask(draft: CallRecord, around: RunFacts) -> Facts:
     asked, answered = draft.of("asked"), draft.last if draft.last.kind == "answered" else None
     facts: Facts = {"text": text_of(asked.data.get("prompt")) if asked else ""}
     given = None if answered is not None or asked is None else around.answers.get(text_of(asked.data.get("gate")))
@@ -164,7 +170,7 @@ def _ask(draft: Draft, around: Around) -> Facts:
     return {**facts, "by": text_of(data.get("by")) or None}
 
 
-def _sleep(draft: Draft, around: Around) -> Facts:
+def _sleep(draft: CallRecord, around: RunFacts) -> Facts:
     due_us = number_of(draft.first.data.get("due_us"))
     if draft.last.kind in ("cancelling", "refused"):
         return _unended(draft.last, around)
@@ -173,7 +179,7 @@ def _sleep(draft: Draft, around: Around) -> Facts:
     return {"state": "stopped" if around.ended else "waiting", "text": f"until {_iso(due_us)}"}
 
 
-def _wait(draft: Draft, around: Around) -> Facts:
+def _wait(draft: CallRecord, around: RunFacts) -> Facts:
     last, event = draft.last, text_of(draft.first.data.get("event"))
     if last.kind == "received":
         facts: Facts = {"name": event, "result": last.data.get("value"), "by": text_of(last.data.get("by")) or None}
@@ -181,7 +187,7 @@ def _wait(draft: Draft, around: Around) -> Facts:
     return {"name": event or draft.name, **_unended(last, around)}
 
 
-def _child(draft: Draft, around: Around) -> Facts:
+def _child(draft: CallRecord, around: RunFacts) -> Facts:
     first, last = draft.first.data, draft.last
     facts: Facts = {"text": text_of(first.get("child")), "name": text_of(first.get("workflow")) or draft.name}
     if last.kind == "child_ended":
@@ -193,20 +199,22 @@ def _child(draft: Draft, around: Around) -> Facts:
     return {**facts, **_unended(last, around)}
 
 
-def _call(draft: Draft, around: Around) -> Facts:
+def _call(draft: CallRecord, around: RunFacts) -> Facts:
     return _unended(draft.last, around)
 
 
-def _breakpoint(draft: Draft, around: Around) -> Facts:
+def _breakpoint(draft: CallRecord, around: RunFacts) -> Facts:
     text = text_of(draft.first.data.get("message"))
     if around.status == "paused" and around.position == draft.last.position:
         return {"state": "waiting", "text": text}
     return {**(_unended(draft.last, around) if draft.last.kind == "cancelling" else {}), "text": text}
 
 
-def _compensate(draft: Draft, around: Around) -> Facts:
-    keys = {kind: [text_of(met.data.get("key")) for met in draft.entries if met.kind == kind]
-            for kind in ("undone", "undo_failed")}  # fmt: skip
+def _compensate(draft: CallRecord, around: RunFacts) -> Facts:
+    keys = {
+        kind: [text_of(met.data.get("key")) for met in draft.entries if met.kind == kind]
+        for kind in ("undone", "undo_failed")
+    }
     said = [f"undone: {', '.join(keys['undone'])}"] if keys["undone"] else []
     said += [f"not undone: {', '.join(keys['undo_failed'])}"] if keys["undo_failed"] else []
     facts: Facts = {"text": "; ".join(said), "result": {"undone": keys["undone"], "failed": keys["undo_failed"]}}
@@ -215,7 +223,7 @@ def _compensate(draft: Draft, around: Around) -> Facts:
     return {**facts, "to_us": draft.last.created_us, "state": "failed" if keys["undo_failed"] else "done"}
 
 
-def _definition(draft: Draft) -> Facts:
+def _definition(draft: CallRecord) -> Facts:
     data = draft.first.data
     changes = data.get("changes")
     text = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
@@ -223,33 +231,36 @@ def _definition(draft: Draft) -> Facts:
     return {"name": "migrated" if by else "definition", "text": text, "by": by, "to_us": draft.first.created_us}
 
 
-def _value(draft: Draft) -> Facts:
+def _value(draft: CallRecord) -> Facts:
     return {"result": draft.last.data.get("value"), "to_us": draft.last.created_us}
 
 
-def _send(draft: Draft) -> Facts:
+def _send(draft: CallRecord) -> Facts:
     data = draft.first.data
     return {"name": text_of(data.get("event")), "text": f"to {text_of(data.get('to'))}", "to_us": draft.last.created_us}
 
 
-def _branches(draft: Draft) -> Facts:
+def _branches(draft: CallRecord) -> Facts:
     return {"count": number_of(draft.first.data.get("count"))}
 
 
-def _turn(draft: Draft) -> Facts:
-    facts: Facts = {"to_us": draft.last.created_us, "count": number_of(draft.last.data.get("turn"))}
+def _turn(draft: CallRecord) -> Facts:
+    facts: Facts = {"count": number_of(draft.last.data.get("turn"))}
+    if draft.last.kind != "turn":
+        return {**facts, "text": LAST_TURN}
+    facts["to_us"] = draft.last.created_us
     return {**facts, "state": "unsatisfied"} if draft.last.data.get("unsatisfied") else facts
 
 
 # --- facts -----------------------------------------------------------------------------------------------------------
 
 
-def _fact(draft: Draft) -> Facts:
+def _fact(draft: CallRecord) -> Facts:
     data = draft.first.data
     return {"result": {key: part for key, part in data.items() if key != "kind"}, "to_us": draft.first.created_us}
 
 
-def _started(draft: Draft) -> Facts:
+def _started(draft: CallRecord) -> Facts:
     data = draft.first.data
     given = {"args": data.get("args"), "kwargs": data.get("kwargs")}
     given |= {"definition": data["definition"]} if "definition" in data else {}
@@ -257,20 +268,20 @@ def _started(draft: Draft) -> Facts:
     return {"name": name, "result": given, "to_us": draft.first.created_us}
 
 
-def _ended(draft: Draft) -> Facts:
+def _ended(draft: CallRecord) -> Facts:
     data, kind = draft.first.data, draft.first.kind
     facts: Facts = {"name": kind, "result": data.get("result"), "by": text_of(data.get("by")) or None}
     facts |= {**_failure(data), "to_us": draft.first.created_us}
     return {**facts, "state": {"completed": "done", "failed": "failed"}.get(kind, "cancelled")}
 
 
-def _log(draft: Draft) -> Facts:
+def _log(draft: CallRecord) -> Facts:
     data = draft.first.data
     facts = {"name": text_of(data.get("level")) or "log", "text": text_of(data.get("message"))}
     return {**facts, "result": data.get("data"), "to_us": draft.first.created_us}
 
 
-def _stopped(draft: Draft) -> Facts:
+def _stopped(draft: CallRecord) -> Facts:
     data = draft.first.data
     facts: Facts = {"by": text_of(data.get("by")) or None, "text": text_of(data.get("message"))}
     if draft.kind == "diverged":
@@ -279,13 +290,14 @@ def _stopped(draft: Draft) -> Facts:
     return {**facts, "to_us": draft.first.created_us}
 
 
-def _rollback(draft: Draft, around: Around) -> Facts:
+def _rollback(draft: CallRecord, around: RunFacts) -> Facts:
     first, last = draft.first.data, draft.last
     undone = [text_of(met.data.get("key")) for met in draft.entries if met.kind == "undone" and "left" not in met.data]
     facts: Facts = {
         "text": f"to position {number_of(first.get('to'))}" + (f", undone: {', '.join(undone)}" if undone else ""),
-        "by": text_of(first.get("by")) or None, "result": {"to": first.get("to"), "undone": undone},
-    }  # fmt: skip
+        "by": text_of(first.get("by")) or None,
+        "result": {"to": first.get("to"), "undone": undone},
+    }
     if last.kind == "rolled_back":
         return {**facts, "to_us": last.created_us}
     if last.kind == "undo_failed":
@@ -293,18 +305,18 @@ def _rollback(draft: Draft, around: Around) -> Facts:
     return {**facts, "state": "running" if around.held else "waiting"}
 
 
-def _forked(draft: Draft) -> Facts:
+def _forked(draft: CallRecord) -> Facts:
     data = draft.first.data
-    told = f"from {text_of(data.get('from'))} at position {number_of(data.get('to'))}"
-    return {"name": "fork", "text": told, "to_us": draft.first.created_us}
+    text = f"from {text_of(data.get('from'))} at position {number_of(data.get('to'))}"
+    return {"name": "fork", "text": text, "to_us": draft.first.created_us}
 
 
-def _pruned(draft: Draft) -> Facts:
+def _pruned(draft: CallRecord) -> Facts:
     first, through = draft.first.position, number_of(draft.first.data.get("through"))
     return {"name": "pruned", "text": f"entries {first} to {through} were pruned", "count": through - first + 1}
 
 
-def _unreached(draft: Draft) -> Facts:
+def _unreached(draft: CallRecord) -> Facts:
     gates = [gate for gate in draft.first.data.get("gates") or () if isinstance(gate, str)]
     text = (
         f"open, but not reached by the code: {', '.join(gates)}" if gates else "the code reaches all open gates again"
@@ -317,13 +329,31 @@ def _iso(us: int) -> str:
     return found.isoformat(timespec="seconds") if found is not None else "never"
 
 
-_CALLS: Final[dict[str, Callable[[Draft, Around], Facts]]] = {
-    "step": _step, "effect": _effect, "ask": _ask, "sleep": _sleep, "wait": _wait, "child": _child, "call": _call,
-    "rollback": _rollback, "breakpoint": _breakpoint, "compensate": _compensate,
-}  # fmt: skip
-_FACTS: Final[dict[str, Callable[[Draft], Facts]]] = {
-    "value": _value, "checkpoint": _value, "send": _send, "map": _branches, "gather": _branches, "loop": _branches,
-    "turn": _turn, "started": _started, "ended": _ended, "log": _log, "paused": _stopped, "diverged": _stopped,
-    "forked": _forked, "pruned": _pruned, "definition": _definition, "unreached": _unreached,
-}  # fmt: skip
-"""What does not depend on how the run stands now."""
+_CALLS: Final[dict[str, Callable[[CallRecord, RunFacts], Facts]]] = {
+    "step": _step,
+    "effect": _effect,
+    "ask": _ask,
+    "sleep": _sleep,
+    "wait": _wait,
+    "child": _child,
+    "call": _call,
+    "rollback": _rollback,
+    "breakpoint": _breakpoint,
+    "compensate": _compensate,
+}
+"""Rows that depend on the present status of the run."""
+_FACTS: Final[dict[str, Callable[[CallRecord], Facts]]] = {
+    **dict.fromkeys(("value", "checkpoint"), _value),
+    **dict.fromkeys(("map", "gather", "loop"), _branches),
+    **dict.fromkeys(("paused", "diverged"), _stopped),
+    "send": _send,
+    "turn": _turn,
+    "started": _started,
+    "ended": _ended,
+    "log": _log,
+    "forked": _forked,
+    "pruned": _pruned,
+    "definition": _definition,
+    "unreached": _unreached,
+}
+"""Rows that depend on the journal alone."""

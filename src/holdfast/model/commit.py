@@ -1,20 +1,22 @@
-"""The commit: everything that happens to one run at one moment, as data.
+"""The commit: one atomic change of a run, as data, and its outcome.
 
-A commit says: *if the run still is what the guard says, then do all of this at once*. A store applies it whole or
-refuses it whole. Two facts that must be true together travel in one commit.
+If the run still is what the guard expects, a store applies all parts of the commit at once; otherwise it refuses the
+commit, and nothing changes. Facts that must be true together are in one commit.
 """
 
 from __future__ import annotations
 
+import enum
 from typing import Final, Literal
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.model.rows import ChunkRow, GateRow, ItemRow, MessageRow, RunRow
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """Base of the parts a commit is made of."""
+    """Base of the parts of a commit."""
 
 
 HOLDER: Final = "holder"
@@ -26,8 +28,8 @@ class Guard(Part, frozen=True):
     """What must still be true of the run.
 
     `holder`: the claim with this fence and nonce is the run's claim.
-    `plain`: no claim of anybody lives. A claim whose lease has ended is revoked by the write.
-    `outsider`: nothing is asked; such a commit may only touch inbox, timers that are due, and delivered outbox items.
+    `plain`: the run is not claimed. A claim whose lease has expired is revoked by the write.
+    `outsider`: nothing is required; such a commit only concerns the inbox, due timers and delivered outbox items.
     """
 
     kind: Literal["holder", "plain", "outsider"] = "plain"
@@ -37,21 +39,21 @@ class Guard(Part, frozen=True):
     owner: str = ""
     position: int | None = None
     gc_epoch: int | None = None
-    """Set when the commit relies on chunks that are already stored."""
+    """Set if the commit links to chunks that are already stored."""
     commit_id: bytes | None = None
-    """The run's last commit is this one: nothing of it has changed since it was read, not even by a prune."""
+    """The run's last commit: the run has not changed since it was read, not even by a prune."""
     gone: int | None = None
-    """A claim with this fence counts as ended, whatever its lease says: its owner is known to be dead.
+    """A claim with this fence is treated as expired: its owner is known to be dead.
 
-    Name the incarnation too: another run of the same id counts its fences anew.
+    Set the incarnation, too: another run with the same id starts its fences at 1 again.
     """
 
 
 class NewRun(Part, frozen=True):
-    """Create the run if it is not there. Its incarnation is made of the commit's id, which nobody else has."""
+    """Create the run if it does not exist. Its incarnation is derived from the commit's id, which is unique."""
 
     required: bool = False
-    """True: the run must not be there yet."""
+    """True: the run must not exist yet."""
     source: str | None = None
     """A run whose family is joined; it must still have `source_incarnation` and `source_epoch`."""
     source_incarnation: bytes = b""
@@ -60,14 +62,14 @@ class NewRun(Part, frozen=True):
 
 
 class NewCheckpoint(Part, frozen=True):
-    """A checkpoint to add. None means: take what follows from the run."""
+    """A checkpoint to add. A field that is None is derived from the run."""
 
     checkpoint_id: str
-    """Empty: the store makes one, of the checkpoint's number and the commit's id."""
+    """Empty: the store generates one from the checkpoint's number and the commit's id."""
     root: bytes
     lane: str = ""
     parent_id: str | None = None
-    """Empty: it has none, whatever there is on its lane."""
+    """Empty: it has none, even if its lane has checkpoints."""
     step: int | None = None
     next_node: str | None = None
     covers: int | None = None
@@ -77,7 +79,7 @@ class NewCheckpoint(Part, frozen=True):
     """Only set by copies, which keep their dates."""
     replace: bool = False
     needs_parent: bool = False
-    """True: the checkpoint cannot be used without its parent, so it is refused if that is not there."""
+    """True: the checkpoint cannot be used without its parent, so it is refused if that does not exist."""
 
 
 class NewEntry(Part, frozen=True):
@@ -87,11 +89,11 @@ class NewEntry(Part, frozen=True):
     body: bytes
     created_us: int | None = None
     positions: int = 1
-    """How many positions it takes. Only copies set it, for what stands for entries that were pruned."""
+    """How many positions it occupies. Only copies set it, for rows that replace pruned entries."""
 
 
 class NewEffect(Part, frozen=True):
-    """A line of the ledger to write: an intent, or an outcome."""
+    """An effect to record in the ledger: an intent, or an outcome."""
 
     key: str
     state: Literal["intent", "done", "failed", "undone"]
@@ -100,15 +102,15 @@ class NewEffect(Part, frozen=True):
     reversible: bool = False
     body: bytes = b""
     call: bytes = b""
-    """How it is called; empty: what the line has already stays."""
+    """The recorded call; empty: the stored one stays."""
     created_us: int | None = None
     after_checkpoint: int | None = None
     after_position: int | None = None
-    """When and after what it was recorded; only set by copies, which keep that."""
+    """When and after what it was recorded; only set by copies, which keep this."""
 
 
 class NewAttachment(Part, frozen=True):
-    """A value to keep beside a checkpoint."""
+    """A value to attach to a checkpoint."""
 
     checkpoint_id: str
     key: str
@@ -118,7 +120,7 @@ class NewAttachment(Part, frozen=True):
     created_us: int | None = None
     """Only set by copies, which keep their dates."""
     keep: bool = False
-    """If there is one with this key, it stays as it is, whatever its value. Never together with `replace`."""
+    """An existing attachment with this key stays, whatever its value. Never together with `replace`."""
 
 
 class NewGate(Part, frozen=True):
@@ -140,10 +142,10 @@ class NewItem(Part, frozen=True):
 
 
 class ReturnedItem(Part, frozen=True):
-    """An event that was taken out of the inbox and is put back at its place, to be read again."""
+    """An event that was taken from the inbox and is returned to its place, to be read again."""
 
     number: int
-    """0 if that is not known; then it becomes the newest item."""
+    """0 if it is unknown; then it becomes the newest item."""
     name: str
     by: str
     body: bytes
@@ -166,27 +168,29 @@ class Timer(Part, frozen=True):
     due_us: int
 
 
-class Take(Part, frozen=True):
+class TakeClaim(Part, frozen=True):
     """Take the claim for `owner`."""
 
     owner: str
     nonce: bytes
     lease_us: int
     revive: bool = False
-    """True: also if the run has ended; then it goes on."""
+    """True: also if the run has ended; then it continues."""
+    paused: bool = True
+    """False: not if the run is paused."""
 
 
 class Restored(Part, frozen=True):
-    """Gates, inbox and outbox of a run that is created as a copy, or from an archive: as they were, with new seals."""
+    """Gates, inbox and outbox of a run that is created as a copy or from an archive, with new checksums."""
 
     gates: tuple[GateRow, ...] = ()
     items: tuple[ItemRow, ...] = ()
-    """All items there ever were, numbered from 1: the key of one that was taken is not accepted again."""
+    """All items that the run ever had, numbered from 1: the key of a taken item is not accepted again."""
     messages: tuple[MessageRow, ...] = ()
 
 
 class Commit(Part, frozen=True):
-    """All of it, for one run. Applied whole or refused whole."""
+    """One atomic change of one run."""
 
     run_id: str
     commit_id: bytes
@@ -214,34 +218,37 @@ class Commit(Part, frozen=True):
     send: tuple[NewMessage, ...] = ()
     sent: tuple[int, ...] = ()
     """Outbox items that were delivered."""
-    take: Take | None = None
+    take: TakeClaim | None = None
     renew_us: int | None = None
     release: bool = False
     rearm: int | None = None
-    """Take the run from a claim with this fence whose lease has ended, or whose owner the guard says is gone."""
+    """Release the claim with this fence, whose lease has expired or whose owner is dead according to the guard."""
     restore: Restored | None = None
     """Only with `create.required`."""
     status_by_head: bool = False
     """With `status`: if the commit saves the newest checkpoint of the default lane, the run gets the status of that
     checkpoint; if it does not, a completed run stays completed and any other gets `status`."""
     keep_updated: bool = False
-    """Housekeeping, not use: the run's `updated_us` stays as it is."""
+    """True: the run's `updated_us` does not change, because the commit is maintenance."""
 
 
 def commit_bytes(commit: Commit) -> int:
-    """How many bytes of values and states a commit carries."""
-    size = sum([len(entry.body) for entry in commit.entries]) + sum([len(chunk.body) for chunk in commit.chunks])
-    size += sum([len(c.root) for c in commit.checkpoints]) + sum([len(a.root) for a in commit.attachments])
-    size += sum([len(effect.body) + len(effect.call) for effect in commit.effects])
-    size += sum([len(gate.body) for gate in commit.gates]) + sum([len(item.body) for item in commit.deliver])
-    return size + sum([len(message.body) for message in commit.send])
+    """The size of all values and states in a commit."""
+    size = 0
+    for rooted in commit.checkpoints + commit.attachments:
+        size += len(rooted.root)
+    for effect in commit.effects:
+        size += len(effect.body) + len(effect.call)
+    for part in commit.entries + commit.chunks + commit.gates + commit.deliver + commit.send:
+        size += len(part.body)
+    return size
 
 
 class Committed(Part, frozen=True):
     """The commit was applied and is durable."""
 
     run: RunRow
-    """The run as this very commit left it: its entries are the last ones up to `run.position`."""
+    """The run as this commit left it: its entries are the last ones up to `run.position`."""
     numbers: tuple[int, ...] = ()
     """The numbers of the commit's checkpoints, or of its delivered items."""
     bytes_added: int = 0
@@ -250,38 +257,49 @@ class Committed(Part, frozen=True):
     step: int = 0
     """Id, covered position and step of the commit's last checkpoint."""
     fresh: bool = True
-    """False if everything was there already and nothing was written."""
+    """False if everything was stored already and nothing was written."""
+
+
+class Reason(enum.StrEnum):
+    """Why a commit was refused."""
+
+    NO_RUN = "no_run"
+    RUN_EXISTS = "run_exists"
+    ENDED = "ended"
+    PAUSED = "paused"
+    CLAIMED = "claimed"
+    CLAIM_LOST = "claim_lost"
+    INCARNATION = "incarnation"
+    EPOCH = "epoch"
+    POSITION = "position"
+    COVERS = "covers"
+    CHECKPOINT_TAKEN = "checkpoint_taken"
+    ATTACHMENT_TAKEN = "attachment_taken"
+    EFFECT_DONE = "effect_done"
+    ANSWERED = "answered"
+    GATE_CLOSED = "gate_closed"
+    SOURCE = "source"
+    NOT_EXPIRED = "not_expired"
+    DAMAGED = "damaged"
+    """The stored run is damaged; `error` is the DamagedData."""
+    FAILED = "failed"
+    """The storage failed on this commit alone; `error` is the StorageError."""
+    WORKFLOW = "workflow"
+    LIMIT = "limit"
+    CHANGED = "changed"
+    NO_PARENT = "no_parent"
 
 
 class Refused(Part, frozen=True):
-    """The commit changed nothing. `why` is one of the constants below."""
+    """The commit changed nothing."""
 
-    why: str
+    reason: Reason
     run: RunRow | None = None
     detail: str = ""
     extra: object = None
+    """The conflicting row, an effect or a gate; or the gate's name."""
+    error: HoldfastError | None = None
+    """What the store raises for it. Set with `DAMAGED` and `FAILED`."""
 
-
-NO_RUN: Final = "no_run"
-RUN_EXISTS: Final = "run_exists"
-ENDED: Final = "ended"
-CLAIMED: Final = "claimed"
-CLAIM_LOST: Final = "claim_lost"
-INCARNATION: Final = "incarnation"
-EPOCH: Final = "epoch"
-POSITION: Final = "position"
-COVERS: Final = "covers"
-CHECKPOINT_TAKEN: Final = "checkpoint_taken"
-ATTACHMENT_TAKEN: Final = "attachment_taken"
-EFFECT_DONE: Final = "effect_done"
-ANSWERED: Final = "answered"
-GATE_CLOSED: Final = "gate_closed"
-SOURCE: Final = "source"
-NOT_EXPIRED: Final = "not_expired"
-DAMAGED: Final = "damaged"
-WORKFLOW: Final = "workflow"
-LIMIT: Final = "limit"
-CHANGED: Final = "changed"
-NO_PARENT: Final = "no_parent"
 
 Outcome = Committed | Refused

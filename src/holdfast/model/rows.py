@@ -1,12 +1,16 @@
-"""Rows: what a store keeps, as bytes and numbers. Only `verbs` turns them into what users see.
+"""The rows that stores keep, and the statuses of runs. Only `operations` decodes them.
 
-Every row that carries somebody's data has a `seal`: a checksum over all its other fields and the run's incarnation, so
-that a flipped bit anywhere in it is found. `store/seal.py` says how it is made, docs/formats.md where it is kept.
+Every row with user data has a `seal`: a checksum over all its other fields and the run's incarnation, so that damage
+anywhere in it is detected. `store/checksum.py` computes it; docs/formats.md describes where it is stored.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+from holdfast.errors import InvalidInput
 
 
 class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -14,10 +18,10 @@ class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class RunRow(Row, frozen=True):
-    """A run: identity, where it stands, and who holds it."""
+    """A run: its identity, progress and claim."""
 
     run: int
-    """The store's own number for the run; never used twice."""
+    """The number that the store gave the run; never used twice."""
     run_id: str
     family: int
     incarnation: bytes
@@ -25,13 +29,13 @@ class RunRow(Row, frozen=True):
     status: str
     metadata: bytes
     origin: bytes
-    """Where a fork came from, encoded; empty for a run of its own."""
+    """The source of a fork, encoded; empty for other runs."""
     created_us: int
     updated_us: int
     position: int
     """The last journal position."""
     serial: int
-    """The number of the newest checkpoint ever made."""
+    """The number of the newest checkpoint ever saved."""
     head: int
     """The number of the newest checkpoint on the default lane, 0 if none."""
     head_id: str
@@ -42,27 +46,31 @@ class RunRow(Row, frozen=True):
     attached: int
     """The number of the newest attachment; an attachment that is replaced gets a new number."""
     rewrites: int
-    """How often a checkpoint was replaced in its place."""
+    """How often a checkpoint was replaced."""
     inbox: int
     """The number of the newest inbox item."""
     outbox: int
     """The number of the newest outbox item."""
     fence: int
     owner: str
-    """Empty when nobody holds the run."""
+    """Empty if the run is not claimed."""
     nonce: bytes
     lease_us: int
     boot: str
     gc_epoch: int
     ready_us: int
-    """When the run became ready, which orders the queue of workers; 0 if it is not."""
+    """When the run became ready, which orders the queue of workers; 0 if it is not ready."""
     commit_id: bytes
     """The id of the last commit; every change of the row changes it."""
     seal: int = 0
 
 
+NO_RUN: Final = RunRow(*(field.type() for field in msgspec.structs.fields(RunRow)))
+"""A row whose fields are all empty."""
+
+
 class CheckpointRow(Row, frozen=True):
-    """A checkpoint. `root` is the state, or the top of its tree of chunks."""
+    """A checkpoint. `root` is the state, or the root of its tree of chunks."""
 
     number: int
     lane: str
@@ -111,21 +119,21 @@ class EffectRow(Row, frozen=True):
     target: str | None
     reversible: bool
     after_checkpoint: int
-    """The newest checkpoint when the effect was first recorded: it is the newest one before the effect."""
+    """The newest checkpoint when the effect was first recorded."""
     after_position: int
     created_us: int
     updated_us: int
     commit_id: bytes
-    """The commit that gave the row its present state."""
+    """The commit that last changed the row."""
     body: bytes
-    """The result, encoded; empty while there is none."""
+    """The result, encoded; empty if there is none yet."""
     call: bytes
-    """How it was called: arguments, and how to undo it, encoded; empty if nobody said. Stores do not look into it."""
+    """The arguments and the compensation, encoded; empty if they were not given. Stores do not decode it."""
     seal: int = 0
 
 
 class AttachmentRow(Row, frozen=True):
-    """A value kept beside a checkpoint, which may not have arrived yet."""
+    """A value attached to a checkpoint, which may not be saved yet."""
 
     number: int
     lane: str
@@ -137,7 +145,7 @@ class AttachmentRow(Row, frozen=True):
 
 
 class GateRow(Row, frozen=True):
-    """A planned stop for an answer."""
+    """A point at which the run waits for an answer."""
 
     gate: str
     state: str
@@ -151,7 +159,7 @@ class GateRow(Row, frozen=True):
 
 
 class ItemRow(Row, frozen=True):
-    """An inbox item. It stays after it was taken, without its body, so that its key is not accepted again."""
+    """An inbox item. A taken item stays, without its body, so that its key is not accepted again."""
 
     number: int
     kind: str
@@ -165,7 +173,7 @@ class ItemRow(Row, frozen=True):
 
 
 class MessageRow(Row, frozen=True):
-    """An outbox item: to be delivered to another run's inbox at least once."""
+    """An outbox message, which is delivered to another run's inbox at least once."""
 
     number: int
     target: str
@@ -178,14 +186,38 @@ class MessageRow(Row, frozen=True):
 
 
 class TimerRow(Row, frozen=True):
-    """A moment at which the run is to be woken."""
+    """A time at which the run is woken."""
 
     timer: str
     due_us: int
 
 
 class ChunkRow(Row, frozen=True):
-    """A piece of state, shared within a family; `hash` names its plain content."""
+    """A piece of state, shared within a family; `hash` is that of its uncompressed content."""
 
     hash: bytes
     body: bytes
+
+
+# The statuses of a run.
+
+READY: Final = "ready"
+RUNNING: Final = "running"
+WAITING: Final = "waiting"
+PAUSED: Final = "paused"
+ROLLING_BACK: Final = "rolling_back"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+
+TERMINAL: Final = frozenset({COMPLETED, FAILED, CANCELLED})
+AT_WORK: Final = frozenset({RUNNING, ROLLING_BACK})
+"""A process executes the run. When its claim ends, the run becomes ready, so that a worker takes it over."""
+STATUSES: Final = frozenset({READY, RUNNING, WAITING, PAUSED, ROLLING_BACK}) | TERMINAL
+
+
+def check_status(value: object) -> str:
+    """Return `value` if it is a status, else raise InvalidInput listing them."""
+    if type(value) is str and value in STATUSES:
+        return value
+    raise InvalidInput(f"status {value!r} is not one of {', '.join(sorted(STATUSES))}")

@@ -1,4 +1,4 @@
-"""What users see of what is stored. All of it is immutable; times are in UTC."""
+"""The views of stored data that users see. They are immutable; times are in UTC."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from holdfast.errors import InvalidInput
-from holdfast.model.status import TERMINAL
+from holdfast.ids import display_name
+from holdfast.model.rows import TERMINAL
 
 State = TypeVar("State")
+StoredDict = dict[str, Any]
+"""A dict of values that can be stored: metadata, the data of an entry, attachments by key."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +32,10 @@ class CheckpointInfo(View, frozen=True, kw_only=True):
     covers: int
     """The journal position up to which the state includes the journal."""
     status: str
-    metadata: dict[str, Any]
+    metadata: StoredDict
     created_at: dt.datetime
     number: int
-    """Checkpoints of a run are numbered as they were made; numbers are never reused."""
+    """Checkpoints of a run are numbered in the order of their saves; numbers are never reused."""
 
     @property
     def terminal(self) -> bool:
@@ -41,13 +44,13 @@ class CheckpointInfo(View, frozen=True, kw_only=True):
 
 
 class Checkpoint(CheckpointInfo, Generic[State], frozen=True, kw_only=True):
-    """A checkpoint with its state, as `store.load` gives it."""
+    """A checkpoint with its state, as `store.load` returns it."""
 
     state: State
 
 
 class Saved(View, frozen=True, kw_only=True):
-    """What `save` did."""
+    """The result of `save`."""
 
     run_id: str
     checkpoint_id: str
@@ -56,7 +59,7 @@ class Saved(View, frozen=True, kw_only=True):
     step: int
     terminal: bool
     bytes_added: int
-    """How much state was added to the store; 0 if the very same checkpoint was there already."""
+    """How much state was added to the store; 0 if the same checkpoint was stored already."""
     number: int
 
     @property
@@ -71,7 +74,7 @@ class RunInfo(View, frozen=True, kw_only=True):
     run_id: str
     workflow: str
     status: str
-    metadata: dict[str, Any]
+    metadata: StoredDict
     created_at: dt.datetime
     updated_at: dt.datetime
     position: int
@@ -80,10 +83,10 @@ class RunInfo(View, frozen=True, kw_only=True):
     """Its newest checkpoint on the default lane."""
     step: int
     owner: str | None
-    """Who holds it; the lease may have ended."""
+    """The owner of its claim; the lease may have expired."""
     forked_from: str | None
     cursor: str
-    """Pass it as `after` to go on behind this run."""
+    """Pass it as `after` to list the runs after this one."""
 
     @property
     def terminal(self) -> bool:
@@ -92,7 +95,7 @@ class RunInfo(View, frozen=True, kw_only=True):
 
 
 class RunList(list[RunInfo]):
-    """A page of runs. `cursor` goes on behind it; None if there is certainly nothing more."""
+    """A page of runs. `cursor` is the start of the next page; None if there is none."""
 
     def __init__(self, runs: list[RunInfo], cursor: str | None) -> None:
         super().__init__(runs)
@@ -104,7 +107,7 @@ class Entry(View, frozen=True, kw_only=True):
 
     position: int
     kind: str
-    data: dict[str, Any]
+    data: StoredDict
     """The entry as it was appended."""
     created_at: dt.datetime
 
@@ -125,7 +128,7 @@ class Effect(View, frozen=True, kw_only=True):
     created_at: dt.datetime
     updated_at: dt.datetime
     idempotency_key: str | None = None
-    """What its function was given to tell its tries from other calls; None if a workflow did not call it."""
+    """The key by which its attempts are distinguished from other calls; None if a workflow did not call it."""
 
     @property
     def done(self) -> bool:
@@ -148,62 +151,60 @@ class Change(View, frozen=True, kw_only=True):
 
 
 class Keep(View, frozen=True, kw_only=True):
-    """What `prune` must leave. A checkpoint stays if any rule keeps it; on each lane the newest one always does."""
+    """What `prune` keeps. A checkpoint stays if any rule keeps it; the newest one of each lane always stays."""
 
     last: int = 1
-    """The newest so many of each lane."""
+    """How many of the newest checkpoints of each lane stay."""
     covering: int | None = None
-    """All that cover this journal position or a later one."""
+    """Keep all that cover this journal position or a later one."""
     latest_terminal: bool = True
-    """The newest of each lane that was saved with a terminal status."""
+    """Keep the newest of each lane that was saved with a terminal status."""
     before_pending_effects: bool = True
-    """For every effect in doubt, the newest checkpoint that was there before it."""
+    """Keep, for every effect in doubt, the newest checkpoint before it."""
     journal: bool = False
-    """True: also remove the journal entries that none of the kept checkpoints needs, as far as those tell."""
+    """True: also remove the journal entries that none of the kept checkpoints declares as needed."""
 
     def __post_init__(self) -> None:
         if type(self.last) is not int or self.last < 1:
-            raise InvalidInput(
-                f"Keep(last={self.last!r}): at least the newest checkpoint is kept, so it must be 1 or more"
-            )
+            raise InvalidInput(f"Keep(last={self.last!r}) must be 1 or more: the newest checkpoint is always kept")
         if self.covering is not None and (type(self.covering) is not int or self.covering < 0):
-            raise InvalidInput(f"Keep(covering={self.covering!r}) must be a journal position")
+            raise InvalidInput(f"Keep(covering={self.covering!r}) must be a journal position, an integer of at least 0")
 
 
 class Pruned(View, frozen=True, kw_only=True):
-    """What `prune` removed, or would remove."""
+    """What `prune` removed, or would remove in a dry run."""
 
     run_id: str
     removed: tuple[str, ...]
     """The ids of the checkpoints, oldest first."""
     kept: int
     chunks: int
-    """Pieces of state that nothing needs any more."""
+    """Pieces of state that were not needed any more."""
     bytes_freed: int
-    """The bodies that went, as stored: of the state, the attachments and the journal entries."""
+    """The removed bytes, as stored: of state, attachments and journal entries."""
     dry_run: bool
     damage: str | None = None
-    """Damage that kept state or entries from being removed: what a damaged checkpoint needs is not known."""
+    """Damage that prevented the removal of state or entries: the needs of a damaged checkpoint are unknown."""
     entries: int = 0
     """How many journal entries were removed."""
     kept_more: dict[str, int] = {}
     """How many checkpoints were kept beyond the newest `Keep.last` of each lane, by reason.
 
-    `resume`: a resume, retry or rollback goes on from it; `ended`: saved when the run ended; `effect`: the newest
+    `resume`: a resume, retry or rollback starts from it; `ended`: saved when the run ended; `effect`: the newest
     before an effect in doubt; `covering`: it covers what `Keep.covering` asks for; `needed`: a kept checkpoint names it
     as needed; `delta`: delta channels of a kept LangGraph checkpoint are computed from it.
     """
 
 
 class Problem(View, frozen=True, kw_only=True):
-    """Something `verify` found wrong."""
+    """A problem that `verify` found."""
 
     place: str
     reason: str
 
 
 class Report(View, frozen=True, kw_only=True):
-    """What `verify` looked at and found."""
+    """The result of `verify`."""
 
     problems: list[Problem]
     runs: int
@@ -215,7 +216,7 @@ class Report(View, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
@@ -232,4 +233,90 @@ class Stats(View, frozen=True, kw_only=True):
     state_bytes: int
     """All checkpoints and attachments together, as stored."""
     file_bytes: int
-    """On disk, with everything the store keeps beside it; 0 for a store without a disk."""
+    """On disk, with all files of the store; 0 for a store without a disk."""
+
+
+class GateInfo(View, frozen=True, kw_only=True):
+    """A gate, at which a run waits for an answer, as `app.gates` lists it."""
+
+    run_id: str
+    workflow: str
+    gate: str
+    state: str
+    """`open`, `answered`, `expired` or `closed`."""
+    prompt: str
+    form: Any
+    """The fields an answer has: a `holdfast.Form`."""
+    show: Any
+    """What is shown together with the question."""
+    who: tuple[str, ...]
+    """The people or groups that may answer; empty: everyone."""
+    purpose: str
+    """`ask`, `in_doubt` for an effect whose outcome is unknown, or `interrupt` of a LangGraph thread, which is
+    answered through its graph."""
+    opened_at: dt.datetime
+    expires_at: dt.datetime | None
+    answered_at: dt.datetime | None
+    answered_by: str | None
+
+    @property
+    def name(self) -> str:
+        """The gate as people see it: `approve` for `loop#1[2]/approve#1`. `answer` takes it if it means one gate."""
+        return display_name(self.gate)
+
+
+class EffectPlan(View, frozen=True, kw_only=True):
+    """An effect that a rollback concerns."""
+
+    run_id: str
+    """The run that performed it: the one that is rolled back, or a child of it."""
+    key: str
+    tool: str
+    undo: str | None
+    """The function that undoes it."""
+    arguments: list[Any]
+    result: Any
+    keywords: StoredDict = {}
+    """Arguments that were passed by name."""
+
+
+class RollbackPlan(View, frozen=True, kw_only=True):
+    """What `app.rollback` would do, or has done."""
+
+    run_id: str
+    to: int
+    """The journal position to which the run is rolled back."""
+    undo: tuple[EffectPlan, ...]
+    """Effects that are undone, in this order."""
+    irreversible: tuple[EffectPlan, ...]
+    """Effects that cannot be undone. They stop the rollback unless it is forced."""
+    in_doubt: tuple[EffectPlan, ...]
+    """Effects whose outcome is unknown. They stop it, too."""
+    compensated: tuple[EffectPlan, ...]
+    """Effects that the run has undone itself since, but would treat as done after the rollback. They stop it, too."""
+    calls: tuple[str, ...]
+    """The recorded calls that are rolled back, and repeated when the run continues."""
+    children: tuple[str, ...]
+    """Child runs that are rolled back, with their own children: they are stopped, and their effects undone."""
+    missing: tuple[str, ...] = ()
+    """Ended child runs that are not in this store: their effects cannot be undone. They stop it, too."""
+    detached: tuple[str, ...] = ()
+    """Detached child runs. They are not rolled back, and started again when the run continues."""
+    detached_effects: tuple[EffectPlan, ...] = ()
+    """Effects of detached children, which would be performed again. They stop it, too."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the rollback is refused."""
+        found = [f"{self._effect(e)} cannot be undone" for e in self.irreversible]
+        found += [f"the outcome of {self._effect(e)} is unknown" for e in self.in_doubt]
+        found += [f"{self._effect(e)} was undone since; go back to before it" for e in self.compensated]
+        found += [f"child run {name!r} is not in this store, so what it did cannot be undone" for name in self.missing]
+        return found + [
+            f"{self._effect(e)} is not undone, since that child is detached, and would be performed again"
+            for e in self.detached_effects
+        ]
+
+    def _effect(self, effect: EffectPlan) -> str:
+        of_child = f" of child run {effect.run_id!r}" if effect.run_id != self.run_id else ""
+        return f"effect {effect.key!r} ({effect.tool}){of_child}"

@@ -1,1 +1,1 @@
-"""The runtime: carries out what the engine decides, on threads and event loops, against a store."""
+"""The runtime executes what the engine decides, on threads and event loops, against a store."""

@@ -1,74 +1,78 @@
-"""The reaper: sees to what nobody else sees to. Safe to run in any number of processes at once.
+"""The reaper recovers orphaned runs, fires due timers and redelivers outbox messages; wakeups notify workers.
 
-Runs whose owner is gone become ready again; timers and gates whose time has come are told to their runs; messages
-between runs that were not delivered are delivered. Everything is keyed, so doing it twice is doing it once.
+Any number of processes may run the reaper at once. Every delivery has a key, so a second one has no effect.
+Notifications are hints; workers also poll, so a lost one only costs latency.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import DamagedData
+from holdfast.drivers import Plan
+from holdfast.errors import DamagedData, HoldfastError
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem
-from holdfast.model.rows import MessageRow, RunRow, TimerRow
-from holdfast.model.status import READY
-from holdfast.runtime.starting import Acts
-from holdfast.store.seal import check_seal
-from holdfast.verbs.holding import recover_expired
+from holdfast.model.rows import READY, GateRow, MessageRow, RunRow, TimerRow
+from holdfast.operations.claims import recover_expired
+from holdfast.operations.store import Store
+from holdfast.store.capabilities import Notifications
+from holdfast.store.checksum import verify_checksum
 
 if TYPE_CHECKING:
-    from holdfast.runtime.core import AppCore
+    from holdfast.runtime.app_core import AppCore
 
+_log: Final = logging.getLogger("holdfast.worker")
 _BATCH: Final = 200
 
 
-def reap(app: AppCore) -> Acts[int]:
-    """See to everything once. How many runs were woken or freed."""
-    count = yield from recover_expired(app.place)
-    count += yield from ring(app)
+def reap(app: AppCore) -> Plan[int]:
+    """Recover, fire and redeliver once; return how many runs were woken or recovered."""
+    count = yield from recover_expired(app.access)
+    count += yield from fire_all_due(app)
     return count + len((yield from redeliver(app)))
 
 
-def ring(app: AppCore) -> Acts[int]:
-    """Tell runs of timers and gates whose time has come."""
+def fire_all_due(app: AppCore) -> Plan[int]:
+    """Notify runs of due timers and expired gates."""
     count = 0
-    timers = yield lambda: app.core.port.due_timers(_BATCH)
+    timers = yield lambda: app.core.port.due(TimerRow, _BATCH)
     for run, timer in timers:
-        count += yield from _told(app, run, timer_item(run, timer))
-    gates = yield lambda: app.core.port.expired_gates(_BATCH)
+        count += yield from _notify(app, run, timer_item(run, timer))
+    gates = yield lambda: app.core.port.due(GateRow, _BATCH)
     for run, gate in gates:
-        count += yield from _told(app, run, NewItem("expiry", gate.gate, f"expiry/{gate.gate}", "", b""))
+        count += yield from _notify(app, run, NewItem("expiry", gate.gate, f"expiry/{gate.gate}", "", b""))
     return count
 
 
 def timer_item(run: RunRow, timer: TimerRow) -> NewItem:
-    """What a run is told when a timer rings. It may ring again if the run's clock is behind and it set it once more."""
+    """The item of a due timer. A run whose clock is behind may set the timer again; then it fires again."""
     return NewItem("timer", timer.timer, f"timer/{timer.timer}/{timer.due_us}/{run.inbox}", "", b"")
 
 
-def _told(app: AppCore, run: RunRow, item: NewItem) -> Acts[int]:
+def _notify(app: AppCore, run: RunRow, item: NewItem) -> Plan[int]:
     guard = Guard(OUTSIDER, incarnation=run.incarnation)
     try:
         outcome = yield Commit(run.run_id, app.token(8), guard, deliver=(item,))
     except DamagedData:
-        return 0  # verify reports it; the others must not wait for it
+        return 0  # verify reports it; the others are not delayed
     return int(type(outcome) is Committed and outcome.fresh)
 
 
-def redeliver(app: AppCore) -> Acts[list[str]]:
-    """Deliver messages that are not known to be delivered. The runs that became ready by it."""
+def redeliver(app: AppCore) -> Plan[list[str]]:
+    """Deliver messages that are not confirmed as delivered; return the runs that became ready."""
     woken: list[str] = []
-    messages = yield lambda: app.core.port.outbox(_BATCH)
+    messages = yield lambda: app.core.port.due(MessageRow, _BATCH)
     for sender, message in messages:
         try:
-            check_seal(message, sender.incarnation, f"message {message.number} of run {sender.run_id!r}")
+            verify_checksum(message, sender.incarnation, f"message {message.number} of run {sender.run_id!r}")
         except DamagedData:
-            continue  # verify reports it; the others must not wait for it
-        woken += yield from _delivered(app, sender, message)
+            continue  # verify reports it; the others are not delayed
+        woken += yield from _deliver(app, sender, message)
     return woken
 
 
-def _delivered(app: AppCore, sender: RunRow, message: MessageRow) -> Acts[list[str]]:
+def _deliver(app: AppCore, sender: RunRow, message: MessageRow) -> Plan[list[str]]:
     item = NewItem(message.kind, message.name, message.key, sender.run_id, message.body)  # type: ignore[arg-type]
     try:
         outcome = yield Commit(message.target, app.token(8), Guard(OUTSIDER), deliver=(item,))
@@ -77,3 +81,62 @@ def _delivered(app: AppCore, sender: RunRow, message: MessageRow) -> Acts[list[s
     except DamagedData:
         return []
     return [message.target] if type(outcome) is Committed and outcome.run.status == READY else []
+
+
+POLL_NOTIFIED_S: Final = 1.0
+"""The poll interval while notifications work."""
+POLL_FIRST_S: Final = 0.01
+POLL_MAX_S: Final = 0.2
+"""The poll intervals without notifications: from the first, after work, to the longest, when idle."""
+_LISTEN_S: Final = 2.0
+_RECONNECT_S: Final = 15.0
+
+
+class WakeupListener:
+    """Wakes a worker when runs may be ready. Its thread listens if the store has notifications."""
+
+    def __init__(self, store: Store) -> None:
+        self._port = store.port if isinstance(store.port, Notifications) else None
+        self._woken = threading.Event()
+        self._closing = threading.Event()
+        self._quiet = 0
+        self.notified = False
+        """Whether a test notification has arrived."""
+        if self._port is not None:
+            threading.Thread(target=self._listen, args=(self._port,), name="holdfast-wakeups", daemon=True).start()
+
+    def wake(self) -> None:
+        """End the current wait of the worker."""
+        self._woken.set()
+
+    def wait(self) -> None:
+        """Wait for a wakeup, or until the next poll is due."""
+        self._quiet += 1
+        poll_s = POLL_NOTIFIED_S if self.notified else min(POLL_MAX_S, POLL_FIRST_S * 1.3**self._quiet)
+        if self._woken.wait(poll_s):
+            self._woken.clear()
+            self._quiet = 0
+
+    def busy(self) -> None:
+        """Return to the shortest poll interval, since there was work."""
+        self._quiet = 0
+
+    def close(self) -> None:
+        self._closing.set()
+        self._woken.set()
+
+    def _listen(self, port: Notifications) -> None:
+        while not self._closing.is_set():
+            try:
+                with port.listen() as listener:
+                    self.notified = listener.works()
+                    if not self.notified:
+                        _log.warning("notifications of the store do not arrive; polling for ready runs instead")
+                        return
+                    while not self._closing.is_set():
+                        if listener.notified_runs(_LISTEN_S):
+                            self.wake()
+            except HoldfastError as error:
+                self.notified = False
+                _log.warning("cannot listen to the store (%s); polling for ready runs instead", error)
+                self._closing.wait(_RECONNECT_S)

@@ -1,28 +1,32 @@
-"""What an app knows by name: workflows, functions, undos, upgrades of state. Nothing is imported by a stored name."""
+"""The registry of an app: workflows, functions, undos and upgrades, by name.
+
+Nothing is imported by a stored name: a run finds only what was registered.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from types import CellType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Protocol, overload
 
 import msgspec
 
-from holdfast.engine.arguments import Arguments
+from holdfast.engine.arguments import Arguments, Typed
+from holdfast.engine.commands import EntryData, UserFunction
 from holdfast.engine.results import typed_result
 from holdfast.engine.retry import ONCE, Retry, retry_of
 from holdfast.errors import InvalidInput, RunError, UnknownWorkflow
 from holdfast.ids import check_id
-from holdfast.runtime.codec import CODEC
+from holdfast.runtime.replay_input import CODEC
 
 if TYPE_CHECKING:
-    from typing_extensions import ParamSpec, TypeVar  # type checkers bring it
+    from typing_extensions import ParamSpec, TypeVar  # for defaults; type checkers include it
 
     from holdfast.graphs.definition import Graph
     from holdfast.runtime.async_run import AsyncRun
     from holdfast.runtime.run import Run
-    from holdfast.runtime.starting import Start
+    from holdfast.runtime.start import Start
 
     P = ParamSpec("P", default=...)
     R = TypeVar("R", default=Any)
@@ -32,13 +36,19 @@ else:
     P = ParamSpec("P")
     R = TypeVar("R")
 
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+State = dict[str, Any]
+Upgrade = Callable[[State], State]
 
 
 class Workflow(Generic[P, R]):
     """A registered workflow, with the types of its input and its result. Calling it calls the function."""
 
-    def __init__(self, fn: Callable[..., Any], name: str, version: int, retry: Retry) -> None:
+    is_declared = False
+    """Whether it is a declared workflow, a graph, and takes its input as one dict."""
+    is_adopted = False
+    """Whether its definition is known only from its runs."""
+
+    def __init__(self, fn: UserFunction, name: str, version: int, retry: Retry) -> None:
         self.fn = fn
         self.name = name
         self.version = version
@@ -50,55 +60,50 @@ class Workflow(Generic[P, R]):
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
 
-    is_declared = False
-    """Whether it is a declared workflow, a graph, and takes its input as one dict."""
-    is_adopted = False
-    """Whether it is known only by what its runs carry."""
-
-    def __call__(self, run: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, run: object, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.fn(run, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r} version {self.version}>"
 
-    def check_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Whether the function can be called so; a run that can only fail is not begun."""
+    def check_input(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Raise InvalidInput if the function does not accept these arguments."""
         self._input.check_call(args, kwargs)
 
-    def differing_input(self, stored: dict[str, Any], given: dict[str, Any]) -> list[tuple[str, Any, Any]] | None:
+    def differing_input(self, stored: EntryData, given: EntryData) -> list[tuple[str, object, object]] | None:
         """The arguments that differ between two `started` entries, with both values; None if that is unknown."""
         pairs = [(tuple(entry.get("args", ())), entry.get("kwargs", {})) for entry in (stored, given)]
-        return self._input.differing(pairs[0], pairs[1], CODEC.settled)
+        return self._input.differences(pairs[0], pairs[1], CODEC.round_trip)
 
-    def typed_input(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Stored input as the function's annotations name its types."""
-        return self._input.typed(args, kwargs)
+    def typed_input(self, args: Sequence[object], kwargs: dict[str, object]) -> Typed:
+        """Convert stored input to the types of the function's annotations."""
+        return self._input.to_typed(args, kwargs)
 
-    def typed_result(self, result: Any) -> R:
-        """A stored result as the function's return annotation names its type."""
+    def typed_result(self, result: object) -> R:
+        """Convert a stored result to the type of the function's return annotation."""
         found: R = typed_result(self.fn, result, self.name)
         return found
 
-    def prepared(self, start: Start) -> Start:
-        """A run to be, checked, with what the workflow adds to it; a run that can only fail is not begun."""
+    def prepare(self, start: Start) -> Start:
+        """Check and complete the start of a run, so that a run that can only fail is not created."""
         self.check_input(start.args, start.kwargs)
-        args, kwargs = self._input.checked(start.args, start.kwargs, CODEC.settled)
+        args, kwargs = self._input.check_new(start.args, start.kwargs, CODEC.round_trip)
         return msgspec.structs.replace(start, args=args, kwargs=kwargs)
 
-    def check_run(self, run_id: str, definition: Any) -> None:
-        """Whether a run, by what it carries, is one of this workflow's; RunError or UnknownWorkflow if it is not."""
+    def check_run(self, run_id: str, definition: object) -> None:
+        """Raise RunError or UnknownWorkflow if the run's definition does not belong to this workflow."""
         if definition is not None:
             raise RunError(
                 f"run {run_id!r} is of a declared workflow {self.name!r}, and this process has code of that name; give "
                 "one of them another name"
             )
 
-    def upgraded(self, state: dict[str, Any], version: int) -> dict[str, Any]:
-        """A state saved under an older version of the workflow, as this version expects it."""
+    def upgrade_state(self, state: State, version: int) -> State:
+        """Convert a state that an older version of the workflow saved to the current version."""
         if version > self.version:
             raise RunError(
                 f"the state was saved by version {version} of workflow {self.name!r}; this process has version "
-                f"{self.version} and cannot go on with it"
+                f"{self.version} and cannot use it"
             )
         for number in range(version, self.version):
             if number not in self.upgrades:
@@ -111,9 +116,9 @@ class Workflow(Generic[P, R]):
 
 
 class WorkflowDecorator(Protocol):
-    """What `app.workflow(name=…)` returns: it keeps the types of the function's input and result.
+    """The type of `app.workflow(name=…)`, which keeps the types of the function's input and result.
 
-    mypy takes a function with `**kwargs` only by the last two, where its input is not checked.
+    mypy accepts a function with `**kwargs` only by the last two overloads, which do not check its input.
     """
 
     @overload
@@ -131,22 +136,22 @@ class WorkflowDecorator(Protocol):
 
 
 class Registry:
-    """What is known by name."""
+    """The workflows, undo functions and functions of an app, by name."""
 
     def __init__(self) -> None:
         self.workflows: dict[str, Workflow] = {}
-        self.undos: dict[str, Callable[..., Any]] = {}
-        self.functions: dict[str, Callable[..., Any]] = {}
+        self.undos: dict[str, UserFunction] = {}
+        self.functions: dict[str, UserFunction] = {}
 
-    def add_workflow(self, fn: Any, name: str | None, version: int, retry: Any) -> Workflow:
+    def add_workflow(self, fn: object, name: str | None, version: int, retry: object) -> Workflow:
         """Register a workflow under its name."""
-        if not callable(fn):
-            raise InvalidInput(f"a workflow is a function whose first argument is the run; {fn!r} cannot be called")
+        if not callable(fn) or isinstance(fn, type) or inspect.isgeneratorfunction(fn) or not _takes_argument(fn):
+            raise InvalidInput(f"a workflow is a function whose first argument is the run, not {fn!r}")
         name = check_id("workflow", name if name is not None else getattr(fn, "__name__", ""))
         if type(version) is not int or version < 1:
             raise InvalidInput(f"version must be a number from 1 on, not {version!r}")
         known = self.workflows.get(name)
-        if known is not None and not _same(known.fn, fn):
+        if known is not None and not _is_redefined(known.fn, fn):
             raise InvalidInput(f"this app already has a workflow {name!r}; give one of them another name=")
         workflow = Workflow(fn, name, version, retry_of(retry, ONCE))
         if known is not None:
@@ -154,17 +159,17 @@ class Registry:
         self.workflows[name] = workflow
         return workflow
 
-    def add_undo(self, fn: Any, name: str | None) -> None:
+    def add_undo(self, fn: object, name: str | None) -> None:
         """Register an undo function under its name."""
         _add(self.undos, "undo", fn, name)
 
-    def add_function(self, fn: Any, name: str | None) -> None:
+    def add_function(self, fn: object, name: str | None) -> None:
         """Register a function that declared workflows may call, under its name."""
         _add(self.functions, "function", fn, name)
 
     def declare(self, name: str, graph: Graph | None) -> Workflow:
-        """Know a declared workflow, and those inside it, by name. None: each run goes by its own definition."""
-        from holdfast.runtime.declared import DeclaredWorkflow  # graphs are loaded by those who use them
+        """Register a declared workflow and those inside it. Without a graph each run uses its own definition."""
+        from holdfast.runtime.graph_workflows import DeclaredWorkflow  # loads graphs
 
         known = self.workflows.get(name)
         if known is not None and not known.is_declared:
@@ -175,70 +180,77 @@ class Registry:
                 self.declare(inner_name, inner)
         return known
 
-    def declared(self) -> list[str]:
-        """The names of the workflows this process has a definition or code for."""
+    def own_names(self) -> list[str]:
+        """The names of the workflows for which this process has a definition or code."""
         return [name for name, one in self.workflows.items() if not one.is_adopted]
 
-    def find(self, workflow: Any) -> Workflow:
-        """The workflow meant by its name, its function, or itself."""
+    def find(self, workflow: object, *, may_enqueue: bool = False) -> Workflow:
+        """Find a workflow by its name, by its function, or by itself. `may_enqueue`: see UnknownWorkflow."""
         if isinstance(workflow, Workflow):
             current = self.workflows.get(workflow.name)
-            if current is not None and (current is workflow or _same(current.fn, workflow.fn)):
+            if current is not None and (current is workflow or _is_redefined(current.fn, workflow.fn)):
                 return current
         if isinstance(workflow, str):
             if workflow in self.workflows:
                 return self.workflows[workflow]
-            raise UnknownWorkflow(workflow, list(self.workflows))
+            raise UnknownWorkflow(workflow, list(self.workflows), may_enqueue=may_enqueue)
         for known in self.workflows.values():
             if known.fn is workflow:
                 return known
         raise InvalidInput(f"{workflow!r} is not a workflow of this app; put @app.workflow above it")
 
 
-def _add(known: dict[str, Callable[..., Any]], what: str, fn: Any, name: str | None) -> None:
+def _takes_argument(fn: UserFunction) -> bool:
+    try:
+        inspect.signature(fn).bind_partial(None)
+    except (TypeError, ValueError) as error:
+        return isinstance(error, ValueError)  # a builtin may have no signature
+    return True
+
+
+def _add(known: dict[str, UserFunction], what: str, fn: object, name: str | None) -> None:
+    article = "an" if what == "undo" else "a"
     if not callable(fn):
-        raise InvalidInput(f"an {what} is a function, not {fn!r}" if what == "undo" else f"{fn!r} is no function")
+        raise InvalidInput(f"{fn!r} is not a function; {article} {what} must be one")
     name = check_id(what, name if name is not None else getattr(fn, "__name__", ""))
-    if name in known and not _same(known[name], fn):
-        article = "an" if what == "undo" else "a"
+    if name in known and not _is_redefined(known[name], fn):
         raise InvalidInput(f"this app already has {article} {what} {name!r}; give one of them another name=")
     known[name] = fn
 
 
-def _same(known: Any, fn: Any) -> bool:
-    """Whether a function is the one that was registered, or its new definition in a notebook or a reloaded module.
+_ORIGIN: Final = ("__module__", "__qualname__")
+_DEPTH_MAX: Final = 8
+"""The limit of functions compared inside one another; a function may enclose itself."""
 
-    Module and qualified name decide. Not the same are two lambdas of one file, and functions of the same code that
-    work on other values: closures of one factory, methods of two objects, functions behind the same decorator.
+
+def _is_redefined(known: object, fn: object, depth: int = 0) -> bool:
+    """Whether a function is the registered one, or its new definition in a notebook or a reloaded module.
+
+    Module and qualified name decide. Two lambdas of one file differ, and so do functions of the same code with other
+    values: closures of one factory, methods of two objects, functions behind the same decorator.
     """
-    return _is_redefined(known, fn, 0)
-
-
-def _is_redefined(known: Any, fn: Any, depth: int) -> bool:
     if known is fn:
         return True
     if [getattr(known, name, known) for name in _ORIGIN] != [getattr(fn, name, fn) for name in _ORIGIN]:
         return False
     old, new = getattr(known, "__code__", None), getattr(fn, "__code__", None)
     if old is not None and old is new:
-        values, others = _values(known), _values(fn)
+        values, others = _bound_values(known), _bound_values(fn)
         return len(values) == len(others) and all(
             _is_equal(value, other, depth) for value, other in zip(values, others, strict=True)
         )
-    if old is None or new is None or fn.__name__ != "<lambda>":
+    if old is None or new is None or getattr(fn, "__name__", "") != "<lambda>":
         return True
-    return (old.co_filename, old.co_firstlineno) == (new.co_filename, new.co_firstlineno) or (
-        old.co_filename != new.co_filename
-    )
+    return bool(old.co_filename != new.co_filename or old.co_firstlineno == new.co_firstlineno)
 
 
-def _values(fn: Any) -> list[Any]:
-    """What a function works on beside its arguments: its object, its defaults, what it encloses."""
+def _bound_values(fn: object) -> list[object]:
+    """The values a function uses beside its arguments: its object, its defaults and its closure."""
     cells = [cell.cell_contents for cell in getattr(fn, "__closure__", None) or () if cell != CellType()]
     return [getattr(fn, "__self__", None), *(getattr(fn, "__defaults__", None) or ()), *cells]
 
 
-def _is_equal(value: Any, other: Any, depth: int) -> bool:
+def _is_equal(value: object, other: object, depth: int) -> bool:
     if value is other:
         return True
     if type(value) is not type(other):
@@ -246,8 +258,3 @@ def _is_equal(value: Any, other: Any, depth: int) -> bool:
     if callable(value):
         return depth < _DEPTH_MAX and _is_redefined(value, other, depth + 1)
     return isinstance(value, str | bytes | int | float) and value == other
-
-
-_ORIGIN = ("__module__", "__qualname__")
-_DEPTH_MAX = 8
-"""So many functions inside one another are compared; a function may enclose itself."""

@@ -1,16 +1,26 @@
-"""Rollback: take a run back to an earlier position, undoing effects in reverse, and go on from there."""
+"""Rollback and retry: take a run back to an earlier position and continue from there.
+
+A rollback undoes the effects after the position, newest first. Its first commit records the plan and takes the claim;
+after a crash any process that knows the workflow continues it. A retry goes back to before the call that failed, its
+failed children first, and undoes nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engine.goingback import Cut, LedgerLine, Undo, begin_entry, carry_out, cut_at, undo_of
-from holdfast.engine.line import Line
+from holdfast.drivers import Plan
+from holdfast.engine.commands import EntryData
+from holdfast.engine.journal_cut import RollbackCut, cut_at, failed_children, repair_cut
 from holdfast.engine.record import record_of
+from holdfast.engine.resume_point import ResumePoint
+from holdfast.engine.rollback import LedgerLine, Undo, begin_entry, perform_rollback, undo_of
 from holdfast.errors import (
     ClaimLost,
+    Conflict,
     Halted,
     InvalidInput,
     LeaseLost,
@@ -20,184 +30,277 @@ from holdfast.errors import (
     StorageError,
     UnknownWorkflow,
 )
-from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Committed, Guard, NewCheckpoint, NewEntry
-from holdfast.model.plans import EffectPlan, RollbackPlan
-from holdfast.model.status import READY, ROLLING_BACK
-from holdfast.runtime.carrier import Carrier
-from holdfast.runtime.descendants import Descendant, check_free, check_wanted, descendants
-from holdfast.runtime.outside import known_run, leave, somebody
-from holdfast.runtime.reads import RESUME, past_of
-from holdfast.runtime.starting import Acts, Claimed, claim, claimed_of, fence_of_dead, take_of, taking
-from holdfast.runtime.whole import Base, Whole, ledger_line, whole_of
-from holdfast.state.encoder import encode
+from holdfast.model.commit import Commit, Committed, Guard, NewCheckpoint, NewEntry, Reason
+from holdfast.model.rows import CANCELLED, COMPLETED, FAILED, ROLLING_BACK, RunRow
+from holdfast.model.views import EffectPlan, RollbackPlan
+from holdfast.operations.claims import release
+from holdfast.operations.context import refusal
+from holdfast.operations.state_commit import EMPTY_STATE
+from holdfast.operations.views import encode_body
+from holdfast.runtime.children import Descendant, check_free, check_wanted, descendants
+from holdfast.runtime.control import default_actor, release_ready, require_run
+from holdfast.runtime.interpreter import Interpreter
+from holdfast.runtime.replay_input import RESUME, read_replay_input
+from holdfast.runtime.run_history import Base, RunHistory, ledger_line, read_history
+from holdfast.runtime.start import Claimed, claim, new_take, take_claim, to_claimed
 from holdfast.state.values import pack_sorted
-from holdfast.store.tags import write_metadata
-from holdfast.verbs.refusals import refusal
-from holdfast.verbs.values import value_body
+from holdfast.store.search import write_metadata
 
 if TYPE_CHECKING:
-    from holdfast.runtime.core import AppCore
+    from holdfast.runtime.app_core import AppCore
 
 
-def planned(app: AppCore, run_id: str, to: Any) -> Acts[RollbackPlan]:
+class TakenBack(NamedTuple):
+    """What a rollback takes back, of the run and of its children."""
+
+    cut: RollbackCut
+    undo: Undo
+    inside: list[Descendant]
+
+
+SelectCut = Callable[[RunHistory], TakenBack]
+"""Decides from the history of a run what is taken back."""
+
+
+def plan_rollback(app: AppCore, run_id: str, to: object) -> Plan[RollbackPlan]:
     """What a rollback would do."""
-    whole: Whole = yield lambda: whole_of(app.core, run_id)
-    taken: Taken = yield lambda: _taken_back(app, whole, to)
-    return _shown(run_id, taken)
+    history: RunHistory = yield lambda: read_history(app.core, run_id)
+    taken: TakenBack = yield lambda: _cut_at(app, history, to)
+    return _to_plan(run_id, taken)
 
 
-def rolled_back(
-    app: AppCore, run_id: str, to: Any, by: str | None, *, force: bool, here: bool
-) -> Acts[tuple[RollbackPlan | None, Claimed | None]]:
-    """Begin a rollback, or take up one that was begun: the claim with which it is carried out.
+def roll_back(
+    app: AppCore, run_id: str, to: object, by: str | None, *, force: bool, here: bool
+) -> Plan[tuple[RollbackPlan | None, Claimed | None]]:
+    """Begin a rollback to a position, or continue an open one if `to` is None. Returns the plan and the claim.
 
-    `to` may be a function that decides, from the run's whole, what is taken back. The claim is None if this process
-    does not know the workflow and need not carry it out `here`: then the rollback is begun, and the run is left ready
-    for a process that knows it.
+    The claim is None if this process does not know the workflow and need not perform the rollback `here`. The run is
+    then left ready for a process that knows it.
     """
-    who = somebody(by)
+    actor = default_actor(by)
     if to is None:
-        taken = (yield from _taken_up(app, run_id))._replace(force=force)
-        return None, (yield from _kept(app, taken, here=here))
-    gone: int | None = None
+        claimed = (yield from _claim_open_rollback(app, run_id))._replace(force=force)
+        return None, (yield from _keep_if_known(app, claimed, here=here))
+    return (yield from _begin(app, run_id, lambda history: _cut_at(app, history, to), actor, force=force, here=here))
+
+
+def _begin(
+    app: AppCore, run_id: str, select: SelectCut, by: str, *, force: bool, here: bool
+) -> Plan[tuple[RollbackPlan, Claimed | None]]:
     while True:
-        whole: Whole = yield lambda: whole_of(app.core, run_id)
-        if here and app.known(whole.run.workflow) is None:
-            raise UnknownWorkflow(whole.run.workflow, list(app.registry.workflows))
-        yield from check_wanted(app, whole)
-        cut, undo, inside = yield lambda whole=whole: _taken_back(app, whole, to)
-        plan = _shown(run_id, Taken(cut, undo, inside))
-        yield from check_free(app, inside)
+        history: RunHistory = yield lambda: read_history(app.core, run_id)
+        if here and app.known(history.run.workflow) is None:
+            raise UnknownWorkflow(history.run.workflow, list(app.registry.workflows))
+        yield from check_wanted(app, history)
+        taken: TakenBack = yield lambda history=history: select(history)
+        plan = _to_plan(run_id, taken)
+        yield from check_free(app, taken.inside)
         if plan.problems and not force:
             raise RollbackRefused(run_id, plan, plan.problems)
-        base = whole.base(cut.to)
-        entry = begin_entry(
-            cut, undo, base.row.checkpoint_id if base.row else "", base.spans, base.loops, base.edits, who,
-            base.row.next_node if base.row else None,
-        )  # fmt: skip
+        base = history.base(taken.cut.to)
+        checkpoint_id, next_node = (base.row.checkpoint_id, base.row.next_node) if base.row else ("", None)
+        entry = begin_entry(taken.cut, taken.undo, checkpoint_id, base.spans, base.loops, base.edits, by, next_node)
         entry["force"] = force
-        body = value_body(app.core, entry, "a journal entry")
-        guard = Guard(incarnation=whole.run.incarnation, commit_id=whole.run.commit_id, gone=gone)
         taken_at = time.monotonic()
         commit = Commit(
-            run_id, app.token(8), guard, take=take_of(app, revive=True), status=ROLLING_BACK,
-            entries=(NewEntry("rolling_back", body),), checkpoints=_pin(whole, base),
-        )  # fmt: skip
-        outcome = yield from taking(app, commit)
-        if type(outcome) is Committed:
-            return plan, (yield from _kept(app, claimed_of(app, outcome.run, taken_at), here=here))
-        if outcome.why == why.CHANGED:
-            continue  # it moved on, or was pruned, while it was looked at
-        gone = (yield from fence_of_dead(app, outcome)) if outcome.why == why.CLAIMED else None
-        if gone is None:
-            raise refusal(app.place, commit, outcome)
+            run_id,
+            app.token(8),
+            Guard(incarnation=history.run.incarnation, commit_id=history.run.commit_id),
+            take=new_take(app, revive=True, paused=True),
+            status=ROLLING_BACK,
+            entries=(NewEntry("rolling_back", encode_body(app.core, entry, "a journal entry")),),
+            checkpoints=_pin(history, base),
+        )
+        outcome = yield from take_claim(app, commit, revocations=None)
+        if isinstance(outcome, Committed):
+            return plan, (yield from _keep_if_known(app, to_claimed(app, outcome.run, taken_at), here=here))
+        if outcome.reason != Reason.CHANGED:  # else it was executed or pruned while it was read
+            raise refusal(app.access, commit, outcome)
 
 
-def _pin(whole: Whole, base: Base) -> tuple[NewCheckpoint, ...]:
-    """A checkpoint of the run as it stands that keeps all the rollback needs from being pruned until it has ended."""
-    if not whole.checkpoints:
+def _pin(history: RunHistory, base: Base) -> tuple[NewCheckpoint, ...]:
+    """A checkpoint of the run as it is now that protects what the rollback needs from a prune until it has ended."""
+    if not history.checkpoints:
         return ()
-    head = next((row for row in reversed(whole.checkpoints) if row.number == whole.run.head), None)
-    now = whole.base(whole.run.position)
-    line = Line(loops=now.loops)
+    head = next((row for row in reversed(history.checkpoints) if row.number == history.run.head), None)
+    now = history.base(history.run.position)
+    line = ResumePoint(loops=now.loops)
     line.epoch, line.forked, line.left = now.epoch, now.forked, now.left
-    resume = line.told(now.spans, now.loops, now.version, now.edits)
+    resume = line.to_metadata(now.spans, now.loops, now.version, now.edits)
     resume["needs"] = sorted({*resume["needs"], *base.needs, *([base.row.checkpoint_id] if base.row else [])})
     resume["keeps"] = [list(span) for span in base.spans]
-    return (
-        NewCheckpoint(
-            "", head.root if head is not None else encode({}).root, covers=whole.run.position,
-            next_node=head.next_node if head is not None else None,
-            metadata=write_metadata(((RESUME, pack_sorted(resume)),)),
-        ),
-    )  # fmt: skip
+    root, next_node = (head.root, head.next_node) if head is not None else (EMPTY_STATE, None)
+    metadata = write_metadata(((RESUME, pack_sorted(resume)),))
+    return (NewCheckpoint("", root, covers=history.run.position, next_node=next_node, metadata=metadata),)
 
 
-def _kept(app: AppCore, claimed: Claimed, *, here: bool) -> Acts[Claimed | None]:
-    """The claim, unless nothing can be done with it here."""
+def _keep_if_known(app: AppCore, claimed: Claimed, *, here: bool) -> Plan[Claimed | None]:
+    """The claim; None, and the run is released, if this process does not know the workflow."""
     if here or app.known(claimed.row.workflow) is not None:
         return claimed
-    yield from leave(app, claimed)
+    yield from release_ready(app, claimed)
     return None
 
 
-def _taken_up(app: AppCore, run_id: str) -> Acts[Claimed]:
-    """Hold a run whose rollback was begun and has not ended."""
-    row = yield from known_run(app, run_id)
-    past = yield lambda: past_of(app.core, row)
+def _claim_open_rollback(app: AppCore, run_id: str) -> Plan[Claimed]:
+    """Claim a run whose rollback was begun and has not ended."""
+    row = yield from require_run(app, run_id)
+    past = yield lambda: read_replay_input(app.core, row)
     if not record_of(past.entries).rollback:
-        raise InvalidInput(f"no rollback of run {run_id!r} was begun; say where to go back to with to=")
-    claimed = yield from claim(app, run_id)
+        raise InvalidInput(
+            f"no rollback of run {run_id!r} was begun",
+            "choose where to go back to with to=",
+            hint_code="rollback_target",
+        )
+    claimed = yield from claim(app, run_id, paused=True)
     if claimed is None:
         raise ClaimLost(run_id, app.owner, row.owner or None)
     return claimed
 
 
-class Taken(NamedTuple):
-    """What a rollback takes back, of the run and of its children."""
-
-    cut: Cut
-    undo: Undo
-    inside: list[Descendant]
+def _cut_at(app: AppCore, history: RunHistory, to: object) -> TakenBack:
+    return _take_back(app, history, cut_at(history.live, history.target(to), run_ended=history.has_ended))
 
 
-def _taken_back(app: AppCore, whole: Whole, to: Any) -> Taken:
-    return (
-        to(whole) if callable(to) else taken_by(app, whole, cut_at(whole.live, whole.target(to), ended=whole.has_ended))
-    )
-
-
-def taken_by(app: AppCore, whole: Whole, cut: Cut) -> Taken:
+def _take_back(app: AppCore, history: RunHistory, cut: RollbackCut) -> TakenBack:
     """What a cut takes back of the ledgers."""
-    lines = [ledger_line(whole.run, row) for row in whole.effects]
-    inside = descendants(app.core, whole.run, cut.children)
+    lines = [ledger_line(history.run, row) for row in history.effects]
+    inside = descendants(app.core, history.run, cut.children)
     attached = [line for each in inside if not each.is_detached for line in each.lines]
-    return Taken(cut, undo_of(lines, cut, whole.recorded_keys(), whole.undone_keys(), attached), inside)
+    return TakenBack(cut, undo_of(lines, cut, history.recorded_keys(), history.undone_keys(), attached), inside)
 
 
-def _shown(run_id: str, taken: Taken) -> RollbackPlan:
+def _to_plan(run_id: str, taken: TakenBack) -> RollbackPlan:
     cut, undo = taken.cut, taken.undo
     alone = [each for each in taken.inside if each.is_detached]
     attached = [each for each in taken.inside if not each.is_detached]
     left = [line for each in alone for line in each.lines if line.state in ("done", "intent")]
     return RollbackPlan(
-        run_id=run_id, to=cut.to, undo=_effects(run_id, undo.undo), irreversible=_effects(run_id, undo.irreversible),
-        in_doubt=_effects(run_id, undo.in_doubt), compensated=_effects(run_id, undo.compensated),
-        calls=tuple(cut.calls), children=tuple(each.run_id for each in attached if each.run is not None),
+        run_id=run_id,
+        to=cut.to,
+        undo=_effects(run_id, undo.undo),
+        irreversible=_effects(run_id, undo.irreversible),
+        in_doubt=_effects(run_id, undo.in_doubt),
+        compensated=_effects(run_id, undo.compensated),
+        calls=tuple(cut.calls),
+        children=tuple(each.run_id for each in attached if each.run is not None),
         missing=tuple(each.run_id for each in attached if each.run is None),
         detached=tuple(each.run_id for each in alone),
         detached_effects=_effects(run_id, [line for line in left if not (line.call or {}).get("reused")]),
-    )  # fmt: skip
+    )
 
 
 def _effects(run_id: str, lines: list[LedgerLine]) -> tuple[EffectPlan, ...]:
-    return tuple(
-        EffectPlan(
-            run_id=line.run_id or run_id, key=line.key, tool=line.tool, undo=(line.call or {}).get("undo"),
-            arguments=(line.call or {}).get("args", []), result=line.result,
-            keywords=(line.call or {}).get("kwargs", {}),
-        )
-        for line in lines
-    )  # fmt: skip
+    return tuple(_to_effect_plan(run_id, line, line.call or {}) for line in lines)
 
 
-def go_on(carrier: Carrier) -> Acts[BaseException | None]:
-    """Carry out a rollback that was begun. What the caller should be told."""
-    exe = carrier.exe
-    force = bool(exe.record.rollback[0].get("force")) or carrier.force
+def _to_effect_plan(run_id: str, line: LedgerLine, call: EntryData) -> EffectPlan:
+    return EffectPlan(
+        run_id=line.run_id or run_id,
+        key=line.key,
+        tool=line.tool,
+        undo=call.get("undo"),
+        arguments=call.get("args", []),
+        result=line.result,
+        keywords=call.get("kwargs", {}),
+    )
+
+
+def continue_rollback(interpreter: Interpreter) -> Plan[BaseException | None]:
+    """Perform a rollback that was begun. Returns what to raise in the caller."""
+    exe = interpreter.exe
+    force = bool(exe.record.rollback[0].get("force")) or interpreter.force
     try:
-        yield from carrier.carry(carry_out(exe, carrier.app.registry.undos, force=force))
+        yield from interpreter.translate(perform_rollback(exe, interpreter.app.registry.undos, force=force))
     except Halted as stopped:
         return stopped.__cause__
     except LeaseLost:
-        return ClaimLost(exe.run_id, carrier.row.owner, carrier.taken_by or None)
+        return ClaimLost(exe.run_id, interpreter.row.owner, interpreter.new_owner or None)
     except (RollbackFailed, RunClaimed) as failed:
         return failed
     except GeneratorExit:
         raise
-    except BaseException:  # the process is being ended: another may take it up
+    except BaseException:  # the process is exiting; another may continue it
         with contextlib.suppress(StorageError):
-            yield Commit(exe.run_id, carrier.app.token(8), carrier.place.guard(), status=READY, release=True)
+            yield release(interpreter.access, exe.run_id)
         raise
     return None
+
+
+# --- retry -----------------------------------------------------------------------------------------------------------
+
+
+def retry(app: AppCore, run_id: str, by: str | None, *, here: bool, with_parent: bool = False) -> Plan[Claimed | None]:
+    """Begin the retry of a failed run, its failed children first. Returns the claim to execute it with.
+
+    A crash between child and parent leaves the child retried and the parent failed. Another retry of the parent
+    continues from there.
+    """
+    history: RunHistory = yield lambda: read_history(app.core, run_id)
+    if record_of(history.live).rollback:  # a retry or a rollback that was begun and has not ended
+        return (yield from roll_back(app, run_id, None, by, force=False, here=here))[1]
+    if here and app.known(history.run.workflow) is None:
+        raise UnknownWorkflow(history.run.workflow, list(app.registry.workflows))
+    _check_failed(history)
+    yield from check_wanted(app, history, ended=not with_parent)
+    lost: set[str] = set()
+    for child in failed_children(history.live):
+        if not (yield from _retry_child(app, child, by)):
+            lost.add(child)
+    begin = _begin(
+        app, run_id, lambda history: _retry_cut(app, history, lost), default_actor(by), force=False, here=here
+    )
+    return (yield from begin)[1]
+
+
+def _retry_child(app: AppCore, child: str, by: str | None) -> Plan[bool]:
+    """Retry a child if it failed. Returns whether its parent can wait for it."""
+    row: RunRow | None = yield lambda: app.core.port.run(child)
+    if row is not None and row.status == FAILED:
+        try:
+            claimed = yield from retry(app, child, by, here=False, with_parent=True)
+        except Conflict:
+            row = yield lambda: app.core.port.run(child)
+            if row is not None and row.status == FAILED:
+                raise
+        else:
+            if claimed is not None:
+                yield from release_ready(app, claimed)
+    return row is not None and row.status != CANCELLED
+
+
+def _check_failed(history: RunHistory) -> None:
+    run = history.run
+    if run.status == FAILED:
+        return
+    advice = {
+        CANCELLED: "a cancellation is final; fork it to continue from an earlier position",
+        COMPLETED: "roll it back or fork it to do something again",
+    }
+    then = advice.get(run.status, "resume it if nothing executes it")
+    raise Conflict(f"run {run.run_id!r} is {run.status}, and only a failed run can be retried; {then}")
+
+
+def _retry_cut(app: AppCore, history: RunHistory, lost: set[str]) -> TakenBack:
+    """What the retry takes back. Conflict if that would undo an effect, or if no failure is recorded."""
+    _check_failed(history)
+    run_id = history.run.run_id
+    cut = repair_cut(history.live, lost.__contains__)
+    if cut is None:
+        raise Conflict(f"run {run_id!r} has no recorded failure of a workflow, so there is nothing to retry")
+    history.target(cut.to)
+    taken = _take_back(app, history, cut)
+    deleted = [each.run_id for each in taken.inside if each.run is None and not each.is_detached]
+    if deleted:
+        raise Conflict(
+            f"run {run_id!r} cannot be retried: its failed child run {deleted[0]!r} is not in this store, so what "
+            "it did is not known; start it under another id, or pass force=True to rollback, which starts it again"
+        )
+    undo = taken.undo
+    effects = [*undo.undo, *undo.irreversible, *undo.in_doubt, *undo.compensated, *undo.let_go]
+    if effects:
+        raise Conflict(
+            f"run {run_id!r} cannot be retried: effect {effects[0].key!r} was performed, and to continue before it "
+            "would undo or repeat it; choose where to go back to with rollback_plan and rollback"
+        )
+    return taken

@@ -1,70 +1,50 @@
-"""The run as a workflow sees it. `Run` for `def` workflows, `AsyncRun` for `async def`: the same names, to await."""
+"""`Run`, the first argument of a `def` workflow."""
 
 from __future__ import annotations
 
 import datetime as dt
 import random
-import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from holdfast.engine import loops
-from holdfast.engine.commands import Plan
+from holdfast.drivers import Plan
+from holdfast.engine import effects, gates, parallel, steps
+from holdfast.engine import recorded_values as values
+from holdfast.engine.commands import UserFunction
+from holdfast.engine.effect_outcome import EffectSpec
+from holdfast.engine.failures import Classifier, classifier_of
+from holdfast.engine.gates import AskSpec
 from holdfast.engine.scope import Scope
-from holdfast.engine.verdicts import Classifier
-from holdfast.runtime import calls, transactions
+from holdfast.engine.steps import step_spec
+from holdfast.runtime import transactions
+from holdfast.runtime.run_base import (
+    AskOptions,
+    DoubtPolicy,
+    Errors,
+    GatherAllOptions,
+    GatherOptions,
+    MapAllOptions,
+    MapOptions,
+    RetryLike,
+    RunBase,
+)
 
 if TYPE_CHECKING:
-    from holdfast.runtime.blocking import BlockingDriver
-    from holdfast.runtime.carrier import Carrier
+    from holdfast.runtime.blocking_driver import BlockingAppDriver
+    from holdfast.runtime.interpreter import Interpreter
     from holdfast.runtime.registry import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-DoubtPolicy = Literal["ask", "retry", "fail"]
-Errors = type[BaseException] | tuple[type[BaseException], ...]
-
-
-class RunBase:
-    """The facts of a run, and its state."""
-
-    def __init__(self, carrier: Carrier, scope: Scope) -> None:
-        self._carrier = carrier
-        self._exe = carrier.exe
-        self._scope = scope
-
-    def _check_waiting(self, *, acts: bool) -> None:
-        """Stop a call that is made because the run waits: in a `finally` block, or by code that swallowed Suspended.
-
-        `acts`: it touches other runs or the world. Others may be made beside a call with a key that waits.
-        """
-        self._exe.check_unwinding(sys.exc_info()[1])
-        if acts and self._scope.parked is not None:
-            raise self._scope.parked
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self._exe.run_id
-
-    @property
-    def attempt(self) -> int:
-        """How many times the run was taken up, from 1: it grows with every resume."""
-        return self._exe.attempt
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The run's own dict. It is saved by `checkpoint`, at the end of a loop's turn, and when the run waits."""
-        return self._exe.state
 
 
 class Run(RunBase):
-    """What a `def` workflow gets as its first argument.
+    """The first argument of a `def` workflow.
 
-    What is recorded (steps, effects, answers …) is not done again when the run is resumed; the plain Python in between
-    is. So whatever reads the outside world or must not be repeated belongs into a step or an effect.
+    A resumed run does not repeat what is recorded (steps, effects, answers …), but it does repeat the plain Python in
+    between. So code that reads the outside world or must not be repeated belongs in a step or an effect.
 
     Example:
         @app.workflow
@@ -74,234 +54,255 @@ class Run(RunBase):
         app.start(greet, "ana").result()
     """
 
-    def __init__(self, driver: BlockingDriver, carrier: Carrier, scope: Scope) -> None:
-        super().__init__(carrier, scope)
+    def __init__(self, driver: BlockingAppDriver, interpreter: Interpreter, scope: Scope) -> None:
+        super().__init__(interpreter, scope)
         self._driver = driver
 
-    def _do(self, plan: Plan[R]) -> R:
+    def drive(self, plan: Plan[R], /) -> R:
+        """Execute a plan of the engine, for code that adds its own kinds of calls; see `engine.execution`.
+
+        Example:
+            from holdfast.engine.recorded_values import now
+            moment = run.drive(now(run.execution, run.scope))
+        """
         self._check_waiting(acts=True)
-        return self._driver.run(self._carrier.carry(plan), self._carrier)
+        return self._driver.run(self._interpreter.translate(plan))
 
     @overload
-    def step(self, fn: Callable[..., Awaitable[R]], /, *args: Any, **options: Any) -> R: ...
+    def step(self, fn: Callable[..., Awaitable[R]], /, *args: object, **options: Any) -> R: ...
     @overload
-    def step(self, fn: Callable[..., R], /, *args: Any, **options: Any) -> R: ...
+    def step(self, fn: Callable[..., R], /, *args: object, **options: Any) -> R: ...
     def step(
-        self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
-        retry: Any = None, timeout: float | None = None, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        """Call a function and record its result; on resume the record is returned and the function not called.
+        self,
+        fn: UserFunction,
+        /,
+        *args: object,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryLike = None,
+        timeout: float | None = None,
+        **kwargs: object,
+    ) -> object:
+        """Call a function and record its result. A resumed run returns the record and does not call the function.
 
-        It is named by the function's name and how often that was called, or by `key`. `retry` is a `Retry` or a number
-        of attempts, `timeout` seconds. What it raises comes as StepFailed. The return annotation says which type the
-        result has: a dataclass, msgspec Struct, Pydantic model or enum comes back as such.
+        The function's name and the number of its calls so far identify the step, or `key` does. `retry` is a `Retry`
+        or a number of attempts; `timeout` is in seconds. StepFailed reports what the function raised. Its return
+        annotation names the type of the result: a dataclass, msgspec Struct, Pydantic model or enum is restored.
 
         Example:
             total = run.step(sum, [1, 2, 3], retry=3)
         """
-        return self._do(calls.step(self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout))
+        spec = step_spec(fn, args=args, kwargs=kwargs, name=name, key=key, retry=retry, timeout=timeout)
+        return self.drive(steps.step(self.execution, self.scope, spec))
 
     @overload
-    def effect(self, fn: Callable[..., Awaitable[R]], /, *args: Any, **options: Any) -> R: ...
+    def effect(self, fn: Callable[..., Awaitable[R]], /, *args: object, **options: Any) -> R: ...
     @overload
-    def effect(self, fn: Callable[..., R], /, *args: Any, **options: Any) -> R: ...
+    def effect(self, fn: Callable[..., R], /, *args: object, **options: Any) -> R: ...
     def effect(
-        self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
-        retry: Any = None, timeout: float | None = None, undo: Callable[..., Any] | str | None = None,
-        in_doubt: DoubtPolicy = "ask", check: Callable[..., Any] | None = None, target: str | None = None,
-        not_done: Errors = (), doubtful: Errors = (), classify: Classifier | None = None, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        """Touch the world: record the intent, call the function, record the outcome.
+        self,
+        fn: UserFunction,
+        /,
+        *args: object,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryLike = None,
+        timeout: float | None = None,
+        undo: UserFunction | str | None = None,
+        in_doubt: DoubtPolicy = "ask",
+        check: UserFunction | None = None,
+        target: str | None = None,
+        not_done: Errors = (),
+        doubtful: Errors = (),
+        classify: Classifier | None = None,
+        **kwargs: object,
+    ) -> object:
+        """Change the outside world: record the intent, call the function, record the outcome.
 
-        The effect is in doubt if the process dies in between, if `timeout` passes, or if the function raises something
-        that leaves open whether it happened. Then `check(*args)` is asked: it returns `Happened(result)` or
-        `DidNotHappen`, or raises. Without an answer `in_doubt` decides: "ask" a person, "retry" (you declare it
-        idempotent), or "fail" with EffectInDoubt. A function with a parameter `idempotency_key` gets one that stays
-        the same for this effect, and so does `check`. `undo` names a function registered with `@app.undo`;
-        a rollback calls it with the result and the arguments.
+        The effect is in doubt if the process dies in between, `timeout` passes, or the function raises an error that
+        leaves open whether it happened. Then `check(*args)` returns `Happened(result)` or `DidNotHappen`, or raises.
+        Without its answer `in_doubt` decides: "ask" a person, "retry" (you declare it idempotent), or "fail" with
+        EffectInDoubt. A parameter `idempotency_key` of the function or of `check` gets a key that stays the same for
+        this effect. A rollback calls the `undo` function, see `@app.undo`, with the result and the arguments.
 
         What an exception proves is decided by `classify(error)`, which returns "not_done", "doubtful" or None, then by
         the exception types in `not_done` and `doubtful`, then by the app's `classify`, then by a built-in table:
         timeouts, broken connections, cancellation, `sys.exit()`, 5xx answers and `holdfast.InDoubt` leave it open;
-        refused connections, unknown hosts and 4xx answers (except 408, 409, 499) prove that nothing happened. An
-        exception that is none of these counts as not having happened (EffectFailed), but does not prove it.
-
-        `retry` tries again after an exception that proves that nothing happened. After any other it needs a function
-        that takes an `idempotency_key`, or `in_doubt="retry"`; without `retry` the latter makes three tries at most. A
-        restart after a crash does not count as a try.
+        refused connections, unknown hosts and 4xx answers (except 408, 409, 499) prove that nothing happened. Any other
+        exception counts as not having happened (EffectFailed), but does not prove it. `retry` repeats the call after an
+        exception with proof; after others only if the function takes an `idempotency_key`, or with `in_doubt="retry"`
+        (at most three attempts without `retry`). A restart after a crash does not count as an attempt.
 
         Example:
             receipt = run.effect(print, "paid", in_doubt="retry", not_done=(ValueError,))
         """
-        plan = calls.effect(
-            self._exe, self._scope, fn, args, kwargs, name, key, retry, timeout, undo, in_doubt, check, target,
-            not_done=not_done, doubtful=doubtful, classify=classify,
-        )  # fmt: skip
-        return self._do(plan)
+        spec = step_spec(fn, args=args, kwargs=kwargs, name=name, key=key, retry=retry, timeout=timeout)
+        options = EffectSpec(undo=undo, in_doubt=in_doubt, check=check, target=target, tool=spec.name)
+        options.classify = classifier_of(not_done, doubtful, classify)
+        return self.drive(effects.effect(self.execution, self.scope, spec, options))
 
     @overload
-    def ask(
-        self, prompt: str, fields: type[T], *, show: Any = None, who: Any = None,
-        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
-    ) -> T: ...  # fmt: skip
+    def ask(self, prompt: str, fields: type[T], **options: Unpack[AskOptions]) -> T: ...
     @overload
-    def ask(
-        self, prompt: str, fields: dict[str, Any], *, show: Any = None, who: Any = None,
-        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
-    ) -> dict[str, Any]: ...  # fmt: skip
+    def ask(self, prompt: str, fields: dict[str, Any], **options: Unpack[AskOptions]) -> dict[str, Any]: ...
     @overload
+    def ask(self, prompt: str, fields: object = None, **options: Unpack[AskOptions]) -> Any: ...
     def ask(
-        self, prompt: str, fields: Any = None, *, show: Any = None, who: Any = None,
-        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
-    ) -> Any: ...  # fmt: skip
-    def ask(
-        self, prompt: str, fields: Any = None, *, show: Any = None, who: Any = None,
-        expires: float | dt.timedelta | None = None, expired: Any = "deny", key: str | None = None,
-    ) -> Any:  # fmt: skip
-        """Stop for an answer from a person. The run waits, nothing is held, and the process may end.
+        self,
+        prompt: str,
+        fields: object = None,
+        *,
+        show: object = None,
+        who: str | Iterable[str] | None = None,
+        expires: float | dt.timedelta | None = None,
+        expired: object = "deny",
+        key: str | None = None,
+    ) -> object:
+        """Wait for an answer from a person. Meanwhile the run holds no resources, and the process may end.
 
-        `fields` says what an answer has: a dict of types, a dataclass, a Pydantic model, a JSON Schema or one type.
-        After `expires` seconds the gate counts as denied (every yes/no field False, the others their default or
-        empty; a field for which neither fits is refused), as `expired="fail"`, or as the answer given there.
-        `who` names those who may answer.
+        `fields` describes the answer: a dict of types, a dataclass, a Pydantic model, a JSON Schema or one type.
+        `who` names the persons that may answer. After `expires` seconds the gate is denied (yes/no fields False, others
+        default or empty; a field that allows neither is refused), fails (`expired="fail"`), or takes that answer.
 
         Example:
             answer = run.ask("Send it?", {"send": bool}, show={"to": "ana"}, expires=86400)
         """
-        return self._do(calls.ask(self._exe, self._scope, prompt, fields, show, who, expires, expired, key))
+        spec = AskSpec(prompt=prompt, fields=fields, show=show, who=who, expires=expires, expired=expired, key=key)
+        return self.drive(gates.ask(self.execution, self.scope, spec))
 
     @overload
-    def map(
-        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], *, return_exceptions: Literal[False] = False,
-        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
-        timeout: float | None = None,
-    ) -> list[R]: ...  # fmt: skip
+    def map(self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], **options: Unpack[MapOptions]) -> list[R]: ...
+    @overload
+    def map(self, fn: Callable[[T], R], items: Iterable[T], **options: Unpack[MapOptions]) -> list[R]: ...
     @overload
     def map(
-        self, fn: Callable[[T], R], items: Iterable[T], *, return_exceptions: Literal[False] = False,
-        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
-        timeout: float | None = None,
-    ) -> list[R]: ...  # fmt: skip
+        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], **options: Unpack[MapAllOptions]
+    ) -> list[R | Exception]: ...
     @overload
     def map(
-        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T], *, return_exceptions: Literal[True],
-        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
-        timeout: float | None = None,
-    ) -> list[R | Exception]: ...  # fmt: skip
-    @overload
+        self, fn: Callable[[T], R], items: Iterable[T], **options: Unpack[MapAllOptions]
+    ) -> list[R | Exception]: ...
     def map(
-        self, fn: Callable[[T], R], items: Iterable[T], *, return_exceptions: Literal[True],
-        limit: int | None = None, name: str | None = None, key: str | None = None, retry: Any = None,
+        self,
+        fn: UserFunction,
+        items: Iterable[object],
+        *,
+        limit: int | None = None,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryLike = None,
         timeout: float | None = None,
-    ) -> list[R | Exception]: ...  # fmt: skip
-    def map(
-        self, fn: Callable[..., Any], items: Iterable[Any], *, limit: int | None = None, name: str | None = None,
-        key: str | None = None, retry: Any = None, timeout: float | None = None, return_exceptions: bool = False,
-    ) -> list[Any]:  # fmt: skip
-        """Call a function for each item, side by side, each as a step; the results in order.
+        return_exceptions: bool = False,
+    ) -> object:
+        """Call a function for each item, in parallel, each as a step; return the results in order.
 
-        If some fail, the error of the first is raised when all have ended. With `return_exceptions=True` the list has
-        the error, a StepFailed, in the place of each result that is missing.
+        If some fail, the error of the first is raised when all have ended. With `return_exceptions=True` the list
+        contains the error, a StepFailed, in place of each missing result.
 
         Example:
             sizes = run.map(len, ["a", "bb", "ccc"], limit=8)
         """
-        plan = calls.map_items(
-            self._exe, self._scope, fn, items, limit, name, key, retry, timeout, return_exceptions
-        )  # fmt: skip
-        return self._do(plan)
+        spec = step_spec(fn, name=name, retry=retry, timeout=timeout)
+        plan = parallel.map_items(
+            self.execution, self.scope, spec, items, limit, key, return_exceptions=return_exceptions
+        )
+        return self.drive(plan)
 
     @overload
-    def gather(
-        self, *branches: Callable[[Run], R], return_exceptions: Literal[False] = False, limit: int | None = None,
-        key: str | None = None,
-    ) -> list[R]: ...  # fmt: skip
+    def gather(self, *branches: Callable[[Run], R], **options: Unpack[GatherOptions]) -> list[R]: ...
     @overload
+    def gather(self, *branches: Callable[[Run], R], **options: Unpack[GatherAllOptions]) -> list[R | Exception]: ...
     def gather(
-        self, *branches: Callable[[Run], R], return_exceptions: Literal[True], limit: int | None = None,
+        self,
+        *branches: Callable[[Run], object],
+        limit: int | None = None,
         key: str | None = None,
-    ) -> list[R | Exception]: ...  # fmt: skip
-    def gather(
-        self, *branches: Callable[[Run], Any], limit: int | None = None, key: str | None = None,
         return_exceptions: bool = False,
-    ) -> list[Any]:  # fmt: skip
-        """Do several lines of work side by side; each gets a run of its own. The results in order.
+    ) -> object:
+        """Execute several branches in parallel, each with its own `Run`; return the results in order.
 
-        With `return_exceptions=True` the list has what a branch raised in the place of its result. Branches that wait
+        With `return_exceptions=True` the list contains what a branch raised in place of its result. Branches that wait
         or are cancelled still stop the run.
 
         Example:
             both = run.gather(lambda r: r.step(len, "a"), lambda r: r.step(len, "bb"))
         """
-        return self._do(calls.gather(self._exe, self._scope, branches, limit, key, return_exceptions))
+        plan = parallel.gather(self.execution, self.scope, branches, limit, key, return_exceptions=return_exceptions)
+        return self.drive(plan)
 
     def sleep(self, seconds: float | dt.timedelta, *, key: str | None = None) -> None:
-        """Go on after so many seconds. For more than a second nothing is held meanwhile.
+        """Continue after so many seconds. A longer sleep than a second holds no resources.
 
         Example:
             run.sleep(0.01)
         """
-        self._do(calls.sleep(self._exe, self._scope, seconds, key))
+        self.drive(gates.sleep(self.execution, self.scope, gates.seconds_us("sleep", seconds), None, key))
 
     def sleep_until(self, when: dt.datetime, *, key: str | None = None) -> None:
-        """Go on at a moment, given with its time zone.
+        """Continue at a point in time, given with its time zone.
 
         Example:
             run.sleep_until(run.now())
         """
-        self._do(calls.sleep_until(self._exe, self._scope, when, key))
+        self.drive(gates.sleep(self.execution, self.scope, None, gates.moment_us(when), key))
 
     def wait_for(
-        self, event: str, *, timeout: float | dt.timedelta | None = None, default: Any = None, key: str | None = None
+        self, event: str, *, timeout: float | dt.timedelta | None = None, default: object = None, key: str | None = None
     ) -> Any:
-        """Wait for an event sent by `app.send` or another run's `send`; its value, or `default` if it is late.
+        """Wait for an event sent by `app.send` or another run's `send`; return its value, or `default` on timeout.
 
         Example:
             parcel = run.wait_for("shipped", timeout=86400)
         """
-        return self._do(calls.wait_for(self._exe, self._scope, event, timeout, default, key))
+        return self.drive(gates.wait_for(self.execution, self.scope, event, timeout, default, key))
 
-    def send(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> None:
+    def send(self, run_id: str, event: str, value: object = None, *, key: str | None = None) -> None:
         """Send an event to another run.
 
         Example:
             run.send("order-18", "shipped", {"parcel": 3})
         """
-        self._do(calls.send(self._exe, self._scope, run_id, event, value, key))
+        self.drive(gates.send(self.execution, self.scope, run_id, event, value, key))
 
     @overload
     def child(
-        self, workflow: Workflow[..., Any] | str, /, *args: Any, detached: Literal[True], key: str | None = None,
-        enqueue: bool = False, **kwargs: Any,
-    ) -> str: ...  # fmt: skip
+        self, workflow: Workflow | str, /, *args: Any, detached: Literal[True], key: str | None = None, **more: Any
+    ) -> str: ...
     @overload
     def child(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def child(
-        self, workflow: Workflow[..., R], /, *args: Any, key: str | None, detached: Literal[False] = False,
-        enqueue: bool = False, **kwargs: Any,
-    ) -> R: ...  # fmt: skip
+        self, workflow: Workflow[..., R], /, *args: Any, key: str | None, detached: Literal[False] = False, **more: Any
+    ) -> R: ...
     @overload
-    def child(self, workflow: str, /, *args: Any, **options: Any) -> Any: ...
-    def child(  # type: ignore[misc]  # options are taken before what is the workflow's
-        self, workflow: Any, /, *args: Any, key: str | None = None, detached: bool = False,
-        enqueue: bool = False, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        """Start a child run and return its result. It has its own journal; if this run is cancelled, so is it.
+    def child(self, workflow: Workflow[..., R], /, *args: object, enqueue: bool, **more: Any) -> R: ...
+    @overload
+    def child(self, workflow: str, /, *args: object, **options: Any) -> Any: ...
+    def child(  # type: ignore[misc]  # these options shadow parameters of the workflow
+        self,
+        workflow: object,
+        /,
+        *args: object,
+        key: str | None = None,
+        detached: bool = False,
+        enqueue: bool = False,
+        **kwargs: object,
+    ) -> object:
+        """Start a child run and return its result. It has its own journal, and is cancelled together with this run.
 
         The result has the type that the child's return annotation names. With `detached=True` its id is returned at
-        once and it is on its own. With `enqueue=True` a worker executes it, perhaps of another program; without, a name
-        that this app has not registered is an UnknownWorkflow.
+        once, and it is independent of this run. With `enqueue=True` a worker executes it, possibly of another program;
+        without, a name that this app has not registered raises UnknownWorkflow.
 
         Example:
             text = run.child(greet, "ana")
         """
-        return self._do(calls.child(self._carrier, self._scope, workflow, args, kwargs, key, detached, enqueue))
+        return self.drive(self._plan_child(workflow, args, kwargs, key, detached=detached, enqueue=enqueue))
 
     def loop(self, *, key: str | None = None) -> Iterator[int]:
-        """The durable loop: each turn ends with a checkpoint of `run.state`, and finished turns are never replayed.
+        """Loop durably: each turn ends with a checkpoint of `run.state`, and finished turns are never replayed.
 
-        What must survive a turn belongs into `run.state`. Leave it with `break` or `return`.
+        Values that must survive a turn belong in `run.state`. Leave the loop with `break` or `return`.
 
         Example:
             for turn in run.loop():
@@ -309,8 +310,7 @@ class Run(RunBase):
                 if turn == 3:
                     break
         """
-        loop = self._do(loops.begin(self._exe, self._scope, key))
-        return _Turns(self, loop)
+        return _Turns(self, self.drive(parallel.begin(self.execution, self.scope, key)))
 
     def checkpoint(self, *, metadata: dict[str, Any] | None = None, key: str | None = None) -> None:
         """Save `run.state`, for history, rollback and fork. It does not shorten a replay; `loop` does.
@@ -318,69 +318,75 @@ class Run(RunBase):
         Example:
             run.checkpoint()
         """
-        self._do(calls.checkpoint(self._exe, self._scope, metadata, key))
+        self.drive(values.checkpoint(self.execution, self.scope, metadata, key))
 
     def transaction(
-        self, connection: Any, fn: Callable[..., Any], /, *args: Any, name: str | None = None, key: str | None = None,
-        **kwargs: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        connection: object,
+        fn: UserFunction,
+        /,
+        *args: object,
+        name: str | None = None,
+        key: str | None = None,
+        **kwargs: object,
+    ) -> Any:
         """Call `fn(connection, *args)` in a transaction of your database, exactly once.
 
-        The outcome is recorded in that very transaction, in a table `holdfast_outcomes`, so after a crash that table
-        tells whether it happened. If the connection breaks while it commits, the table is read on a fresh one. For
-        connections of sqlite3, apsw and psycopg; on one connection they are done one after another.
+        The same transaction records the outcome in a table `holdfast_outcomes`, which is read after a crash or a broken
+        connection. For connections of sqlite3, apsw and psycopg; those on one connection run one after another.
 
         Example:
             rows = run.transaction(sqlite3.connect("shop.db"), lambda db: db.execute("SELECT 1").fetchall())
         """
-        return self._do(transactions.plan(self._exe, self._scope, connection, fn, args, kwargs, name, key))
+        spec = step_spec(fn, args=args, kwargs=kwargs, name=name, key=key)
+        return self.drive(transactions.transaction(self.execution, self.scope, connection, spec))
 
     def version(self, name: str, number: int) -> int:
-        """Which version of a piece of code this run takes: `number` for runs that come here first, 0 for older ones.
+        """The version of a piece of code for this run: `number` for runs that reach it now, 0 for older ones.
 
         Example:
             if run.version("ask the boss", 1):
                 ...
         """
-        return self._do(calls.version(self._exe, self._scope, name, number))
+        return self.drive(values.version(self.execution, self.scope, name, number))
 
     def now(self) -> dt.datetime:
-        """The time, in UTC; a replay gives the same.
+        """The current time in UTC, recorded: a replay returns the same.
 
         Example:
             started = run.now()
         """
-        return self._do(calls.now(self._exe, self._scope))
+        return self.drive(values.now(self.execution, self.scope))
 
     def random(self) -> random.Random:
-        """A source of chance; a replay gives the same.
+        """A random generator with a recorded seed: a replay returns the same numbers.
 
         Example:
             dice = run.random().randint(1, 6)
         """
-        return self._do(calls.random(self._exe, self._scope))
+        return self.drive(values.random(self.execution, self.scope))
 
     def uuid(self) -> uuid.UUID:
-        """A new UUID; a replay gives the same.
+        """A new UUID, recorded: a replay returns the same.
 
         Example:
             order = str(run.uuid())
         """
-        return self._do(calls.uuid(self._exe, self._scope))
+        return self.drive(values.uuid(self.execution, self.scope))
 
-    def log(self, message: str, *, level: str = "info", **data: Any) -> None:
-        """Note a line in the journal, once. Log lines may be added and removed without harm to older runs.
+    def log(self, message: str, *, level: str = "info", **data: object) -> None:
+        """Write a log line to the journal, once. Code may add and remove log lines without affecting older runs.
 
         Example:
             run.log("priced", order="A-17")
         """
-        self._do(calls.log(self._exe, self._scope, message, level, data))
+        self.drive(values.log(self.execution, self.scope, message, level, data))
 
 
 class _Turns(Iterator[int]):
-    """The turns of a loop. While one runs, the run's calls belong to it; after `break` they stay with the last one."""
+    """The turns of a loop. The run's calls belong to the current turn; after `break`, to the last one."""
 
-    def __init__(self, run: Run, loop: loops.Loop) -> None:
+    def __init__(self, run: Run, loop: parallel.Loop) -> None:
         self._run = run
         self._loop = loop
         self._begun = False
@@ -388,7 +394,7 @@ class _Turns(Iterator[int]):
     def __next__(self) -> int:
         run = self._run
         if self._begun:
-            run._do(loops.end_turn(run._exe, self._loop))
+            run.drive(parallel.end_turn(run.execution, self._loop))
         self._begun = True
-        run._scope = self._loop.scope
+        run.scope = self._loop.scope
         return self._loop.turn

@@ -1,15 +1,14 @@
-"""`run.transaction`: a change in the user's own database, recorded in that very transaction.
+"""`run.transaction`: a change in the user's own database, recorded in the same transaction.
 
-    holdfast_outcomes(key, result)      in the user's database, made when it is first needed
+    holdfast_outcomes(key, result)      a table in the user's database, created when it is first needed
 
-The transaction first inserts its key, which nobody else can then do, and before it commits puts the result beside it.
-So the row is there if and only if the change is. After a crash it is simply tried again: a row that is there tells the
-result, and the user's function is not called.
+The transaction first inserts its key, which blocks every other transaction with that key, and stores the result beside
+it before it commits. So the row exists if and only if the change does. After a crash the transaction is executed again:
+an existing row supplies the result, and the user's function is not called.
 
-An error is raised only when it is known that the change is not there. Where that is not certain, because the
-connection broke while it committed, the row is looked for on a fresh connection, by inserting the key: that waits for a
-commit that is still under way. If even that cannot be done the effect is in doubt, and is tried again under the same
-key. Transactions on one connection wait for one another.
+An error is raised only if the change is known to be missing. If the connection broke during the commit, that is not
+known. Then a new connection inserts the key, which waits for a commit in progress, and finds the row or not. If that
+fails too, the effect is in doubt and is retried with the same key. Transactions on one connection run one at a time.
 """
 
 from __future__ import annotations
@@ -18,25 +17,40 @@ import contextlib
 import inspect
 import threading
 import typing
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
-from holdfast.engine import effects, steps
-from holdfast.engine.commands import Plan
+from holdfast.drivers import Plan
+from holdfast.engine import effects
+from holdfast.engine.commands import UserFunction
+from holdfast.engine.effect_outcome import EffectSpec
 from holdfast.engine.execution import Execution
-from holdfast.engine.outcome import World
+from holdfast.engine.failures import DOUBTFUL, NOT_DONE, Verdict
 from holdfast.engine.scope import Scope
-from holdfast.engine.verdicts import DOUBTFUL, NOT_DONE, Verdict
+from holdfast.engine.steps import StepSpec
 from holdfast.errors import InDoubt, InvalidInput
-from holdfast.forking import watch
+from holdfast.fork_safety import reset_after_fork
 from holdfast.state.values import pack, unpack
 
+if TYPE_CHECKING:
+    import asyncio
+
+    import psycopg
+
+    Psycopg = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+L = TypeVar("L")
 TABLE: Final = "holdfast_outcomes"
 _PLACE: Final = f"a row of {TABLE}"
+_ENDED_ITSELF: Final = (
+    "the function ended its transaction itself, so its result was not recorded; leave commit and rollback to "
+    "run.transaction"
+)
 
 
 class _Sql(NamedTuple):
-    """The statements, as each database wants them."""
+    """The statements of one database."""
 
     exists: str
     create: str
@@ -62,97 +76,76 @@ POSTGRES: Final = _Sql(
 )
 
 
-def plan(
-    exe: Execution, scope: Scope, connection: Any, fn: Callable[..., Any], args: tuple[Any, ...],
-    kwargs: dict[str, Any], name: str | None, key: str | None, *, awaiting: bool = False,
-) -> Plan[Any]:  # fmt: skip
-    """The effect that is the transaction. `awaiting`: the workflow is async."""
-    spec = steps.spec_of(fn, args, kwargs, name, key, None, None)
-    kind = _kind(connection)
+def transaction(exe: Execution, scope: Scope, connection: Any, spec: StepSpec, *, awaiting: bool = False) -> Plan[Any]:
+    """The plan of the effect that executes the transaction. `awaiting`: the workflow is async."""
+    fn, kind = spec.fn, _kind(connection)
     known = _Known()
-    maker = {"psycopg": _in_psycopg, "psycopg_async": _in_async_psycopg, "sqlite3": _in_sqlite, "apsw": _in_sqlite}
-    spec.fn = maker[kind](connection, fn, known)
-    if awaiting and kind in ("sqlite3", "apsw"):  # its connection belongs to the thread of the loop
-        spec.fn = _awaitable(spec.fn)
+    wraps: dict[str, _Wrap] = {"psycopg": _in_psycopg, "psycopg_async": _in_async_psycopg}
+    spec.fn = wraps.get(kind, _in_sqlite)(connection, fn, known)
+    if awaiting and kind not in wraps:  # the connection belongs to the thread of the event loop
+        spec.fn = _to_async(spec.fn)
     spec.fn.__annotations__ = {"return": _return_type(fn), "idempotency_key": str}
-    world = World(in_doubt="retry", tool=spec.name, target=kind, classify=_classify, is_conclusive=lambda: known.proven)
-    return effects.effect(exe, scope, spec, world)
+    options = EffectSpec(
+        in_doubt="retry", tool=spec.name, target=kind, classify=_classify, is_conclusive=lambda: known.proven
+    )
+    return effects.effect(exe, scope, spec, options)
 
 
 class _Known:
-    """What the tries of one transaction have found out."""
+    """What the attempts of one transaction have found out."""
 
     def __init__(self) -> None:
         self.proven = False
-        """The last try had the key for itself, or found it missing: so no try has committed."""
+        """The last attempt inserted the key, or found it missing: so no attempt has committed."""
         self.schema = ""
-        """Where PostgreSQL has the table, quoted."""
+        """The PostgreSQL schema of the table, quoted."""
         self.address: dict[str, Any] = {}
-        """How to reach that server on another connection."""
+        """Parameters of a new connection to the same server."""
+
+
+_Wrap = Callable[[Any, UserFunction, _Known], UserFunction]
 
 
 def _classify(error: BaseException) -> Verdict:
-    """A try that raised has not committed, unless it says that it does not know."""
+    """An attempt that raised has not committed, unless it raised InDoubt or the process ends."""
     return DOUBTFUL if isinstance(error, InDoubt) or not isinstance(error, Exception) else NOT_DONE
 
 
-class _Turns:
-    """One transaction at a time on each connection, in whatever thread or task."""
+class _ConnectionLocks(Generic[L]):
+    """A lock for each connection in use, so that its transactions run one at a time. Unused locks vanish."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], L]) -> None:
+        self._make = make
         self.after_fork()
-        watch(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         self._guard = threading.Lock()
-        self._waiting: dict[int, list[Any]] = {}
-        """By connection: a lock, and how many want it. Nothing stays behind when none does."""
+        self._locks: WeakValueDictionary[int, L] = WeakValueDictionary()
 
-    def _enter(self, connection: Any, make: Callable[[], Any]) -> Any:
+    def lock(self, connection: object) -> L:
         with self._guard:
-            entry = self._waiting.setdefault(id(connection), [make(), 0])
-            entry[1] += 1
-        return entry[0]
-
-    def _leave(self, connection: Any) -> None:
-        with self._guard:
-            entry = self._waiting[id(connection)]
-            entry[1] -= 1
-            if not entry[1]:
-                del self._waiting[id(connection)]
-
-    @contextlib.contextmanager
-    def of(self, connection: Any) -> Iterator[None]:
-        lock = self._enter(connection, threading.Lock)
-        try:
-            with lock:
-                yield
-        finally:
-            self._leave(connection)
-
-    @contextlib.asynccontextmanager
-    async def of_async(self, connection: Any) -> AsyncIterator[None]:
-        import asyncio  # loaded by those who use it
-
-        lock = self._enter(connection, asyncio.Lock)
-        try:
-            async with lock:
-                yield
-        finally:
-            self._leave(connection)
+            return self._locks.setdefault(id(connection), self._make())
 
 
-_TURNS: Final = _Turns()
+def _new_task_lock() -> asyncio.Lock:
+    import asyncio  # only for async connections
+
+    return asyncio.Lock()
 
 
-def _awaitable(transaction: Callable[..., Any]) -> Callable[..., Any]:
-    async def awaited(*args: Any, idempotency_key: str, **kwargs: Any) -> Any:
+_THREAD_LOCKS: Final = _ConnectionLocks(threading.Lock)
+_TASK_LOCKS: Final = _ConnectionLocks(_new_task_lock)
+
+
+def _to_async(transaction: UserFunction) -> UserFunction:
+    async def call(*args: object, idempotency_key: str, **kwargs: object) -> object:
         return transaction(*args, idempotency_key=idempotency_key, **kwargs)
 
-    return awaited
+    return call
 
 
-def _kind(connection: Any) -> str:
+def _kind(connection: object) -> str:
     for base in type(connection).__mro__:
         root = base.__module__.partition(".")[0]
         if root in ("sqlite3", "_sqlite3") and base.__name__ == "Connection":
@@ -167,29 +160,29 @@ def _kind(connection: Any) -> str:
     )
 
 
-def _return_type(fn: Callable[..., Any]) -> Any:
+def _return_type(fn: UserFunction) -> object:
     try:
         return typing.get_type_hints(fn).get("return")
-    except Exception:  # an annotation may name what exists only for a type checker
+    except Exception:  # an annotation may use a name that only type checkers see
         return None
 
 
 def _busy() -> InvalidInput:
     return InvalidInput(
-        "run.transaction needs a connection that is not already in a transaction, since its end must be this one's"
+        "run.transaction needs a connection without an open transaction; commit or roll back before the call"
     )
 
 
-def _stored(result: Any) -> Any:
+def _unpack_result(packed: bytes) -> Any:
     """The result in a row of the table."""
-    if not result:
-        raise InvalidInput("the function ended its transaction itself, so its result was never recorded; let it return")
-    return unpack(bytes(result), _PLACE)
+    if not packed:
+        raise InvalidInput(_ENDED_ITSELF)
+    return unpack(bytes(packed), _PLACE)
 
 
-def _in_sqlite(connection: Any, fn: Callable[..., Any], known: _Known) -> Callable[..., Any]:
-    def transaction(*args: Any, idempotency_key: str, **kwargs: Any) -> Any:
-        with _TURNS.of(connection):
+def _in_sqlite(connection: Any, fn: UserFunction, known: _Known) -> UserFunction:
+    def transaction(*args: object, idempotency_key: str, **kwargs: object) -> object:
+        with _THREAD_LOCKS.lock(connection):
             return _sqlite_transaction(connection, lambda: fn(connection, *args, **kwargs), idempotency_key, known)
 
     return transaction
@@ -205,10 +198,12 @@ def _sqlite_transaction(connection: Any, change: Callable[[], Any], key: str, kn
         if not execute(SQLITE.exists).fetchall():
             execute(SQLITE.create)
         if not execute(SQLITE.insert, (key,)).fetchall():
-            result, committing = _stored(execute(SQLITE.select, (key,)).fetchall()[0][0]), True
+            result, committing = _unpack_result(execute(SQLITE.select, (key,)).fetchall()[0][0]), True
         else:
             result = change()
             execute(SQLITE.update, (pack(result), key))
+            if execute("SELECT changes()").fetchall()[0][0] != 1:
+                raise InvalidInput(_ENDED_ITSELF)
             committing = True
         execute("COMMIT")
         return result
@@ -217,39 +212,39 @@ def _sqlite_transaction(connection: Any, change: Callable[[], Any], key: str, kn
             known.proven = True
             raise
         if not committing:
-            raise InDoubt("the function ended its transaction itself, and then it failed") from error
+            raise InDoubt("the function ended its transaction itself and then failed") from error
         return result
-    except BaseException:  # the process is being ended
+    except BaseException:  # the process ends
         if connection.in_transaction:
             execute("ROLLBACK")
         raise
 
 
 def _is_committed(connection: Any, key: str, error: BaseException) -> bool:
-    """After an error in a transaction of SQLite: roll it back, or look whether it has committed all the same."""
+    """After an error in a transaction of SQLite: roll back if it is open, else read whether it has committed."""
     try:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         there = connection.execute(SQLITE.exists).fetchall()
         return bool(there and connection.execute(SQLITE.select, (key,)).fetchall())
     except Exception as unreadable:
-        raise InDoubt(f"it is not known whether the transaction was committed: {unreadable}") from error
+        raise InDoubt(f"whether the transaction was committed is unknown: {unreadable}") from error
 
 
 # --- PostgreSQL ------------------------------------------------------------------------------------------------------
 
 Steps = Generator[Any, Any, Any]
-"""A transaction as steps, once for both kinds of connection: what is yielded is awaited if need be, and comes back."""
+"""A transaction on either kind of connection: the driver sends back what is yielded, awaited if it is awaitable."""
 _IDLE: Final = 0
-_MAKING: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast_outcomes'))"
-"""Held by a transaction that makes the table, until it ends."""
+_LOCK_TABLE: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast_outcomes'))"
+"""The lock of a transaction that creates the table, until it ends."""
 _WAIT_S: Final = 10
-"""How long a look at the outcome waits for a commit that is still under way."""
+"""How long reading the outcome waits for a commit in progress."""
 
 
-def _in_psycopg(connection: Any, fn: Callable[..., Any], known: _Known) -> Callable[..., Any]:
-    def transaction(*args: Any, idempotency_key: str, **kwargs: Any) -> Any:
-        with _TURNS.of(connection):
+def _in_psycopg(connection: Psycopg, fn: UserFunction, known: _Known) -> UserFunction:
+    def transaction(*args: object, idempotency_key: str, **kwargs: object) -> object:
+        with _THREAD_LOCKS.lock(connection):
             steps = _postgres(connection, lambda: fn(connection, *args, **kwargs), idempotency_key, known, "")
             try:
                 step = next(steps)
@@ -261,9 +256,9 @@ def _in_psycopg(connection: Any, fn: Callable[..., Any], known: _Known) -> Calla
     return transaction
 
 
-def _in_async_psycopg(connection: Any, fn: Callable[..., Any], known: _Known) -> Callable[..., Any]:
-    async def transaction(*args: Any, idempotency_key: str, **kwargs: Any) -> Any:
-        async with _TURNS.of_async(connection):
+def _in_async_psycopg(connection: Psycopg, fn: UserFunction, known: _Known) -> UserFunction:
+    async def transaction(*args: object, idempotency_key: str, **kwargs: object) -> object:
+        async with _TASK_LOCKS.lock(connection):
             steps = _postgres(connection, lambda: fn(connection, *args, **kwargs), idempotency_key, known, "a")
             try:
                 step = next(steps)
@@ -280,8 +275,8 @@ def _in_async_psycopg(connection: Any, fn: Callable[..., Any], known: _Known) ->
     return transaction
 
 
-def _postgres(connection: Any, change: Callable[[], Any], key: str, known: _Known, mode: str) -> Steps:
-    """The transaction. `mode` is "a" if the connection is awaited."""
+def _postgres(connection: Psycopg, change: Callable[[], object], key: str, known: _Known, mode: str) -> Steps:
+    """The transaction. `mode` is "a" if the connection is async."""
     known.proven = False
     if connection.closed:
         return (yield from _on_closed(connection, key, known))
@@ -296,7 +291,7 @@ def _postgres(connection: Any, change: Callable[[], Any], key: str, known: _Know
         cursor = connection.cursor(row_factory=_plain_rows)
         rows = yield from _fetch(cursor, POSTGRES.exists)
         if not rows:
-            yield cursor.execute(_MAKING)
+            yield cursor.execute(_LOCK_TABLE)
             yield cursor.execute(POSTGRES.create)
         rows = yield from _fetch(cursor, POSTGRES.insert, key)
         if rows:
@@ -313,40 +308,40 @@ def _postgres(connection: Any, change: Callable[[], Any], key: str, known: _Know
     if recorded is not None:
         with contextlib.suppress(Exception):  # nothing was changed
             yield leave(None, None, None)
-        return _stored(recorded[0])
+        return _unpack_result(recorded[0])
     try:
         yield leave(None, None, None)
-        if connection.closed:  # psycopg then sends no COMMIT, and does not say so
+        if connection.closed:  # then psycopg sends no COMMIT and raises nothing
             raise ConnectionError("the connection was closed before the transaction was committed")
     except Exception as error:
-        found = yield from _outcome_of(connection, key, known, error)
+        found = yield from _read_outcome(connection, key, known, error)
         if found is None:
             known.proven = True
             raise
-        return _stored(found[0])
+        return _unpack_result(found[0])
     return result
 
 
-def _fetch(cursor: Any, statement: str, *values: Any) -> Steps:
+def _fetch(cursor: Any, statement: str, *values: str) -> Steps:
     yield cursor.execute(statement, values or None)
     return (yield cursor.fetchall())
 
 
-def _on_closed(connection: Any, key: str, known: _Known) -> Steps:
-    """An earlier try has lost the connection: what it did can still be found out."""
+def _on_closed(connection: Psycopg, key: str, known: _Known) -> Steps:
+    """An earlier attempt may have lost the connection; then its outcome can still be read."""
     error = InvalidInput("run.transaction needs an open connection; this one is closed")
-    found = (yield from _outcome_of(connection, key, known, error)) if known.schema else None
+    found = (yield from _read_outcome(connection, key, known, error)) if known.schema else None
     if found is None:
         known.proven = bool(known.schema)
         raise error
-    return _stored(found[0])
+    return _unpack_result(found[0])
 
 
-def _outcome_of(connection: Any, key: str, known: _Known, error: BaseException) -> Steps:
-    """After an error around the commit: the row of the transaction, or None if it certainly was not committed."""
+def _read_outcome(connection: Psycopg, key: str, known: _Known, error: BaseException) -> Steps:
+    """After an error of the commit: the row of the transaction, or None if it certainly was not committed."""
     try:
         if connection.closed or connection.info.transaction_status != _IDLE:
-            return (yield from _look_elsewhere(connection, key, known))
+            return (yield from _read_on_new_connection(connection, key, known))
         cursor = connection.cursor(row_factory=_plain_rows)
         rows = yield from _fetch(cursor, POSTGRES.exists)
         rows = rows and (yield from _fetch(cursor, POSTGRES.select, key))
@@ -354,23 +349,23 @@ def _outcome_of(connection: Any, key: str, known: _Known, error: BaseException) 
         return rows[0] if rows else None
     except Exception as unreadable:
         raise InDoubt(
-            f"the connection broke while the transaction was committed, and its outcome cannot be read: {unreadable}"
+            f"the connection broke during the commit, and the outcome of the transaction cannot be read: {unreadable}"
         ) from error
 
 
-def _look_elsewhere(connection: Any, key: str, known: _Known) -> Steps:
-    """Look on a fresh connection. To insert the key waits for the old one, which may still be committing."""
+def _read_on_new_connection(connection: Psycopg, key: str, known: _Known) -> Steps:
+    """Read the row on a new connection. Inserting the key waits for the old one, which may still be committing."""
     base: Any = next(kind for kind in type(connection).__mro__ if kind.__name__ in ("Connection", "AsyncConnection"))
     address = {"connect_timeout": _WAIT_S, **known.address}
-    fresh = yield base.connect(autocommit=True, **address)
+    new = yield base.connect(autocommit=True, **address)
     try:
-        cursor = fresh.cursor(row_factory=_plain_rows)
+        cursor = new.cursor(row_factory=_plain_rows)
         yield cursor.execute(f"SET statement_timeout = '{_WAIT_S}s'")
         yield cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         table = f"{known.schema}.{TABLE}"
         exists = POSTGRES.exists.replace(TABLE, table)
-        if not (yield from _fetch(cursor, exists)):  # perhaps the old one is just making it
-            yield cursor.execute(_MAKING)
+        if not (yield from _fetch(cursor, exists)):  # the old one may be creating it
+            yield cursor.execute(_LOCK_TABLE)
             if not (yield from _fetch(cursor, exists)):
                 return None
         rows = yield from _fetch(cursor, POSTGRES.insert.replace(TABLE, table), key)
@@ -378,10 +373,9 @@ def _look_elsewhere(connection: Any, key: str, known: _Known) -> Steps:
             return None
         return (yield from _fetch(cursor, POSTGRES.select.replace(TABLE, table), key))[0]
     finally:
-        yield fresh.close()  # which rolls back
+        yield new.close()  # rolls back
 
 
-def _plain_rows(cursor: Any) -> Any:
-    """Rows as tuples, whatever the user's connection makes of them."""
-    del cursor
+def _plain_rows(_: object) -> Any:
+    """A row factory of tuples, in place of the one of the user's connection."""
     return tuple

@@ -1,4 +1,7 @@
-"""The worker: takes ready runs and moves them on, as many at a time as it is told to."""
+"""The worker claims ready runs and executes them, up to its concurrency.
+
+Each claimed run is executed, released, or left to its lease: a failing store loses no run.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,36 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.clock import US
-from holdfast.engine.waiting import seconds_us
+from holdfast.engine.gates import seconds_us
 from holdfast.errors import HoldfastError, InvalidInput, StorageError, StoreClosed
 from holdfast.limits import CLAIMS_PER_COMMIT_MAX
-from holdfast.model.commit import Commit, Refused
-from holdfast.model.status import FAILED, READY
-from holdfast.runtime.hearing import Ear
-from holdfast.runtime.moving import Moved
-from holdfast.runtime.reaper import reap
-from holdfast.runtime.starting import Claimed, Move, claim, claimed_of, take_of
+from holdfast.model.commit import Refused
+from holdfast.model.rows import FAILED, READY
+from holdfast.operations.claims import release
+from holdfast.runtime.execute import ExecutionResult
+from holdfast.runtime.reaper import WakeupListener, reap
+from holdfast.runtime.start import Claimed, Execute, claim, new_take, to_claimed
+from holdfast.store.capabilities import WorkerRegistry
 from holdfast.store.port import RunQuery
 
 if TYPE_CHECKING:
-    from holdfast.runtime.core import AppCore
+    from holdfast.runtime.app_core import AppCore
 
 _log: Final = logging.getLogger("holdfast.worker")
 _REAP_S: Final = 1.0
-_TROUBLE_S: Final = 0.5
-_LOOKED_AT: Final = 200
-"""How many ready runs are looked at for declared workflows."""
-_STRANGE_MAX: Final = 10_000
+_RETRY_S: Final = 0.5
+_PAGE: Final = 200
+"""How many ready runs are read at a time to find runs of declared workflows."""
+_UNKNOWN_MAX: Final = 10_000
 
 
 class Worker:
-    """Moves runs on until it is stopped. `app.worker` makes one.
+    """Executes ready runs until it is stopped. `app.worker` creates one.
 
-    Any number of workers may share a store; each run is held by one at a time.
+    Any number of workers may share a store; each run is claimed by one at a time.
 
     Example:
         app.worker(concurrency=4, limits={"refund": 2}).run(until_idle=True)
@@ -55,6 +59,8 @@ class Worker:
     ) -> None:
         if type(concurrency) is not int or not 1 <= concurrency <= CLAIMS_PER_COMMIT_MAX:
             raise InvalidInput(f"concurrency must be 1 to {CLAIMS_PER_COMMIT_MAX}, not {concurrency!r}")
+        if isinstance(workflows, str):
+            raise InvalidInput(f"workflows must be a list of names, not {workflows!r}")
         self._app = app
         self._concurrency = concurrency
         self._workflows = None if workflows is None else [app.registry.find(name).name for name in workflows]
@@ -66,234 +72,226 @@ class Worker:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._active: dict[bytes, Claimed] = {}
-        self._rests_until = 0.0
-        """After trouble with the store: no run is taken before."""
-        self._put_back: list[Claimed] = []
+        self._claims_at = 0.0
+        """After an error of the store: no run is claimed before this time."""
+        self._unreleased: list[Claimed] = []
+        """Claims that could not be released because the store failed."""
         self._reaped_at = 0.0
-        self._strange: set[str] = set()
-        """Runs that were looked at and that this app cannot move on."""
-        self._looked_at: int | None = None
-        """How far ready runs were looked at for such as this app can get to know."""
+        self._unknown: set[str] = set()
+        """Runs that this app cannot execute."""
+        self._page_before: int | None = None
+        """Where the next page of ready runs begins, in the search for runs of declared workflows."""
         self._adopts_at = 0.0
         self._registered: tuple[list[str], float] = ([], 0.0)
-        """What others were told that this worker executes, and when."""
+        """The workflows that this worker has registered in the store, and when."""
         self.moved = 0
-        """How many times a run was moved on."""
+        """How many executions this worker made."""
         self.failed = 0
-        """How many of the runs it moved on failed, or were paused since their input does not fit."""
-
-    # --- running -----------------------------------------------------------------------------------------------------
+        """How many of the runs it executed failed, or were paused since their input does not fit."""
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Move runs on until `stop`, SIGTERM or SIGINT; then let what is under way come to its next call.
+        """Execute runs until `stop`, SIGTERM or SIGINT; then let the executing runs reach their next call.
 
-        With `until_idle` it returns as soon as nothing is ready and nothing is under way.
+        With `until_idle` it returns as soon as no run is ready and none is executing.
         """
-        self._ear = Ear(self._app.store)
+        self._wakeups = WakeupListener(self._app.store)
         self._stopping.clear()
         try:
             with self._signals():
                 self._work(until_idle=until_idle)
         finally:
             self._drain()
-            self._ear.close()
+            self._wakeups.close()
             with contextlib.suppress(StorageError):  # then its row expires, or its file ends with the process
                 self._register([])
             if self.failed:
-                _log.warning("%d of the runs that this worker moved on failed", self.failed)
+                _log.warning("%d of the runs that this worker executed failed", self.failed)
 
     def stop(self) -> None:
-        """Ask the worker to end; `run` returns when what is under way has given way."""
+        """Ask the worker to end; `run` returns when the executing runs have stopped."""
         self._stopping.set()
-        ear = getattr(self, "_ear", None)
-        if ear is not None:
-            ear.wake()
+        wakeups = getattr(self, "_wakeups", None)
+        if wakeups is not None:
+            wakeups.wake()
 
     def _work(self, *, until_idle: bool) -> None:
+        began = False
         while not self._stopping.is_set():
             try:
                 self._register(self._names())
+                began = True
                 self._reap()
                 claimed = self._claim()
+                if not claimed and until_idle and self._is_idle():
+                    return
             except StoreClosed as error:
-                _log.warning("the worker ends, since its store was closed: %s", error)
+                if not began:
+                    raise
+                _log.warning("the worker ends because its store was closed: %s", error)
                 return
             except StorageError as error:
-                _log.warning("the store is in trouble, trying again: %s", error)
-                self._stopping.wait(_TROUBLE_S)
+                _log.warning("the store failed; retrying: %s", error)
+                self._stopping.wait(_RETRY_S)
                 continue
             for one in claimed:
                 self._begin(one)
             if claimed:
-                self._ear.busy()
-            elif until_idle and self._is_idle():
-                return
+                self._wakeups.busy()
             else:
-                self._ear.wait()
+                self._wakeups.wait()
 
     def _register(self, names: list[str]) -> None:
-        """Let others know what this worker executes, and again before that expires."""
+        """Register the workflows of this worker in the store, and renew that before it expires."""
         before, at = self._registered
         if names == before and time.monotonic() < at + self._app.lease_s / 3:
             return
         self._app.executes[id(self)] = names
-        together = sorted({name for each in self._app.executes.values() for name in each})
-        self._app.core.port.register_worker(self._app.owner, together, int(self._app.lease_s * US))
+        all_names = sorted({name for each in self._app.executes.values() for name in each})
+        if isinstance(port := self._app.core.port, WorkerRegistry):
+            port.register_worker(self._app.owner, all_names, int(self._app.lease_s * US))
         self._registered = list(names), time.monotonic()
 
     def _is_idle(self) -> bool:
-        """Whether nothing is under way or ready, and nothing becomes ready by looking once more."""
-        if self._active or self._put_back or self._some_ready():
+        """Whether no run is executing or ready, and the reaper makes none ready."""
+        if self._active or self._unreleased or self._has_ready():
             return False
         self._reaped_at = 0.0
-        if self._reap() or self._some_ready():
+        if self._reap() or self._has_ready():
             return False
-        self._looked_at = None
-        while True:  # all that is ready, page by page
-            found = self._adopted(self._concurrency)
+        self._page_before = None
+        while True:  # all ready runs, page by page
+            found = self._claim_declared(self._concurrency)
             for claimed in found:
                 self._begin(claimed)
-            if found or self._looked_at is None:
+            if found or self._page_before is None:
                 return not found
 
     def _claim(self) -> list[Claimed]:
-        """Take as many ready runs as there is room for: of each limited workflow, and of the others together."""
+        """Claim ready runs up to the concurrency: of each limited workflow, and of the others together."""
         with self._lock:
             active = Counter(claimed.row.workflow for claimed in self._active.values())
-        room = self._concurrency - active.total()
+        free = self._concurrency - active.total()
         names = self._names()
-        if room <= 0 or time.monotonic() < self._rests_until:
+        if free <= 0 or time.monotonic() < self._claims_at:
             return []
-        found = self._adopted(room) if time.monotonic() >= self._adopts_at else []
+        found = self._claim_declared(free) if time.monotonic() >= self._adopts_at else []
         if found:
             return found
-        self._adopts_at = max(self._adopts_at, time.monotonic() + _REAP_S) if self._looked_at is None else 0.0
-        if not names or not self._some_ready():
+        self._adopts_at = max(self._adopts_at, time.monotonic() + _REAP_S) if self._page_before is None else 0.0
+        if not names or not self._has_ready():
             return []
-        found = self._take(room, tuple(name for name in names if name not in self._limits))
+        found = self._take(free, tuple(name for name in names if name not in self._limits))
         for name in names:
             if name in self._limits:
-                found += self._taken_of(name, min(room - len(found), self._limits[name] - active[name]), found)
+                count = min(free - len(found), self._limits[name] - active[name])
+                try:
+                    found += self._take(count, (name,))
+                except StorageError:  # the runs that are claimed already must not be lost
+                    if not found:
+                        raise
         return found
-
-    def _taken_of(self, name: str, count: int, found: list[Claimed]) -> list[Claimed]:
-        """Runs of one workflow. If the store fails now, what was found already must not be lost."""
-        try:
-            return self._take(count, (name,))
-        except StorageError:
-            if not found:
-                raise
-            return []
 
     def _take(self, count: int, workflows: tuple[str, ...]) -> list[Claimed]:
         if count <= 0 or not workflows:
             return []
         taken_at = time.monotonic()
-        takes = [take_of(self._app) for _ in range(count)]
+        takes = [new_take(self._app) for _ in range(count)]
         rows = self._app.core.port.claim_ready(takes, workflows, self._app.token(8))
         self._app.nonces.difference_update({take.nonce for take in takes} - {row.nonce for row in rows})
-        return [claimed_of(self._app, row, taken_at) for row in rows]
+        return [to_claimed(self._app, row, taken_at) for row in rows]
 
     def _names(self) -> list[str]:
-        """The workflows whose runs are taken whatever they carry."""
-        return self._workflows if self._workflows is not None else self._app.registry.declared()
+        """The workflows whose runs are claimed without reading their definition."""
+        return self._workflows if self._workflows is not None else self._app.registry.own_names()
 
-    def _some_ready(self) -> bool:
-        names = self._names()
+    def _has_ready(self) -> bool:
         port = self._app.core.port
-        return any(port.runs(RunQuery((READY,), workflow=name, limit=1)) for name in names)
+        return any(port.runs(RunQuery((READY,), workflow=name, limit=1)) for name in self._names())
 
-    def _adopted(self, room: int) -> list[Claimed]:
-        """Ready runs of declared workflows that this app knows only by what they carry, and has all the functions for.
+    def _claim_declared(self, count: int) -> list[Claimed]:
+        """Claim ready runs whose declared workflow this app knows only from the run, if it has all the functions.
 
-        Each is looked at by itself, since another of the same name may need what this app does not have.
+        Each run is checked by itself, since another of the same name may need functions that this app does not have.
         """
-        if self._workflows is not None or room <= 0:
+        if self._workflows is not None or count <= 0:
             return []
-        rows = self._app.core.port.runs(RunQuery((READY,), before=self._looked_at, limit=_LOOKED_AT))
-        self._looked_at = rows[-1].run if len(rows) == _LOOKED_AT else None
+        rows = self._app.core.port.runs(RunQuery((READY,), before=self._page_before, limit=_PAGE))
+        self._page_before = rows[-1].run if len(rows) == _PAGE else None
         found: list[Claimed] = []
         for row in rows:
             known = self._app.known(row.workflow)
-            if (known is None or known.is_adopted) and row.run_id not in self._strange and len(found) < room:
-                claimed = self._claimed_if_known(row.run_id)
+            if (known is None or known.is_adopted) and row.run_id not in self._unknown and len(found) < count:
+                claimed = self._claim_adopted(row.run_id)
                 found += [claimed] if claimed is not None else []
         return found
 
-    def _claimed_if_known(self, run_id: str) -> Claimed | None:
-        from holdfast.runtime.migrating import adopted  # graphs are loaded by those who use them
+    def _claim_adopted(self, run_id: str) -> Claimed | None:
+        from holdfast.runtime.graph_migration import adopt_workflow  # loads graphs
 
         try:
-            if self._app.blocking.run(adopted(self._app, run_id)):
+            if self._app.blocking.run(adopt_workflow(self._app, run_id)):
                 return self._app.blocking.run(claim(self._app, run_id))
         except StorageError:
             raise
         except HoldfastError as error:
-            _log.warning("run %r cannot be looked at: %s", run_id, error)
-        if len(self._strange) >= _STRANGE_MAX:
-            self._strange.clear()
-        self._strange.add(run_id)
+            _log.warning("cannot read the definition of run %r: %s", run_id, error)
+        if len(self._unknown) >= _UNKNOWN_MAX:
+            self._unknown.clear()
+        self._unknown.add(run_id)
         return None
-
-    # --- moving on ---------------------------------------------------------------------------------------------------
 
     def _begin(self, claimed: Claimed) -> None:
         with self._lock:
             self._active[claimed.row.nonce] = claimed
         workflow = self._app.known(claimed.row.workflow)
         if workflow is not None and workflow.is_async:
-            future = self._app.loop.submit(self._app.awaiting.move(Move(claimed)))
-            future.add_done_callback(lambda done: self._ended(claimed, *_outcome(done)))
+            future = self._app.loop.submit(self._app.awaiting.execute(Execute(claimed)))
+            future.add_done_callback(lambda done: self._finish(claimed, *_outcome(done)))
             return
-        threading.Thread(target=self._move, args=(claimed,), name="holdfast-worker", daemon=True).start()
+        threading.Thread(target=self._execute, args=(claimed,), name="holdfast-worker", daemon=True).start()
 
-    def _move(self, claimed: Claimed) -> None:
-        """Move a run on, on a thread of its own."""
-        moved, error = None, None
+    def _execute(self, claimed: Claimed) -> None:
+        """Execute a run, on its own thread."""
+        result, error = None, None
         try:
-            moved = self._app.blocking.move(Move(claimed))
+            result = self._app.blocking.execute(Execute(claimed))
         except BaseException as raised:
             error = raised
-        self._ended(claimed, error, moved)
+        self._finish(claimed, error, result)
 
-    def _ended(self, claimed: Claimed, error: BaseException | None, moved: Moved | None) -> None:
-        """A run was moved on, or could not be."""
-        error = error if moved is None else moved.error
+    def _finish(self, claimed: Claimed, error: BaseException | None, result: ExecutionResult | None) -> None:
+        """Account for an execution that ended or could not begin."""
+        error = error if result is None else result.error
         if isinstance(error, StorageError):
-            self._put_back.append(claimed)
-            self._rests_until = time.monotonic() + _TROUBLE_S
+            self._unreleased.append(claimed)
+            self._claims_at = time.monotonic() + _RETRY_S
         if error is not None:
             _log.warning("run %r stopped: %s: %s", claimed.row.run_id, type(error).__name__, error)
         with self._lock:
             self._active.pop(claimed.row.nonce, None)
             self.moved += 1
-            self.failed += moved.status == FAILED if moved is not None else isinstance(error, InvalidInput)
-            self._adopts_at = 0.0  # it may have woken a run that is known only by what it carries
-        self._ear.wake()
+            self.failed += result.status == FAILED if result is not None else isinstance(error, InvalidInput)
+            self._adopts_at = 0.0  # it may have woken a run of a declared workflow
+        self._wakeups.wake()
 
     def _reap(self) -> int:
-        """See to what nobody else sees to, now and then. How many runs were woken or freed."""
+        """Run the reaper if it is due; return how many runs were woken or recovered."""
         if time.monotonic() < self._reaped_at + _REAP_S:
             return 0
         self._reaped_at = time.monotonic()
-        while self._put_back:  # runs this worker could not give back while the store was in trouble
-            claimed = self._put_back[-1]
-            commit = Commit(
-                claimed.row.run_id, self._app.token(8), claimed.place.guard(), status=READY, release=True
-            )  # fmt: skip
-            outcome: Any = self._app.core.committer.commit(commit)
-            self._put_back.pop()
+        while self._unreleased:
+            claimed = self._unreleased[-1]
+            outcome = self._app.core.committer.commit(release(claimed.access, claimed.row.run_id))
+            self._unreleased.pop()
             if isinstance(outcome, Refused):
-                _log.debug("run %r is no longer ours", claimed.row.run_id)
+                _log.debug("this worker no longer claims run %r", claimed.row.run_id)
         try:
             return self._app.blocking.run(reap(self._app))
         except StorageError:
             raise
         except HoldfastError as error:
-            _log.warning("the reaper met trouble: %s", error)
+            _log.warning("the reaper failed: %s", error)
             return 0
-
-    # --- ending ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -311,7 +309,7 @@ class Worker:
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def _drain(self) -> None:
-        """Let what is under way give way at its next call; what does not within the time is taken from it."""
+        """Let the executing runs stop at their next call; release those that do not in time."""
         until = time.monotonic() + self._drain_s
         while self._active and time.monotonic() < until:
             with self._lock:
@@ -319,16 +317,15 @@ class Worker:
             self._stop(held)
             time.sleep(0.01)
         with self._lock:
-            left = [*self._active.values(), *self._put_back]
+            left = [*self._active.values(), *self._unreleased]
         for claimed in left:
-            _log.warning("run %r did not give way in %.1f s; another may take it on", claimed.row.run_id, self._drain_s)
-            guard = claimed.place.guard()
-            commit = Commit(claimed.row.run_id, self._app.token(8), guard, status=READY, release=True)
+            _log.warning("run %r did not stop in %.1f s; its claim is released", claimed.row.run_id, self._drain_s)
+            commit = release(claimed.access, claimed.row.run_id)
             with contextlib.suppress(HoldfastError):
                 self._app.core.committer.commit(commit)
 
     def _stop(self, held: set[str]) -> None:
-        """Ask these runs to give way, and the children that go on inside them."""
+        """Ask these runs to stop, and the children that execute inside them."""
         executions = list(self._app.executions)
         while True:
             inside = {exe.run_id for exe in executions if (exe.record.started.get("parent") or {}).get("run") in held}
@@ -340,9 +337,9 @@ class Worker:
                 exe.stop()
 
 
-def _outcome(done: Future[Any]) -> tuple[BaseException | None, Moved | None]:
-    """What a task raised, or what came of it."""
+def _outcome(done: Future[ExecutionResult]) -> tuple[BaseException | None, ExecutionResult | None]:
+    """The error of a task, or its result."""
     if done.cancelled():
-        return CancelledError("the loop was stopped"), None
+        return CancelledError("the event loop was stopped"), None
     error = done.exception()
     return error, None if error is not None else done.result()

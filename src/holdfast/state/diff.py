@@ -1,8 +1,8 @@
-"""What differs between two states. Chunks that both states share are neither fetched nor looked into.
+"""The differences between two states. Chunks that both states share are not fetched.
 
 Both ropes are joined with *stubs* in place of shared links: a stub stands for one item of a list, or one pair of a
-dict, and equals only the same item of the same chunk. What is left over is decoded and compared. Should a stub meet
-something else than its like, both states are joined in full and compared again.
+dict, and equals only the same item of the same chunk. The rest is decoded and compared. If a stub has to be compared
+with another value, both states are joined in full and compared again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from holdfast.model.views import Change
 from holdfast.state import rope
-from holdfast.state.decoder import Fetch, checked, gather, joined
-from holdfast.state.rope import Link, Segment
+from holdfast.state.rope import Fetch, Link, Segment, gather, join, verify_chunk
 from holdfast.state.values import pack, stub_bytes, unpack
 
 Path = tuple[str | int, ...]
@@ -29,7 +28,7 @@ class _Stub(NamedTuple):
 
 
 class _StubMet(Exception):
-    """A stub would have to be compared with, or shown as, what it stands for."""
+    """The comparison needs the value that a stub stands for."""
 
 
 def diff(old: bytes, new: bytes, fetch: Fetch, place: str) -> list[Change]:
@@ -38,19 +37,19 @@ def diff(old: bytes, new: bytes, fetch: Fetch, place: str) -> list[Change]:
         return []
     try:
         before, after = _Pair(old, new, fetch, place).values()
-        return list(_changes(before, after, ()))
+        return compare(before, after)
     except _StubMet:
-        return list(_changes(_whole(old, fetch, place), _whole(new, fetch, place), ()))
+        return compare(_load(old, fetch, place), _load(new, fetch, place))
 
 
-def compare(old: Any, new: Any) -> list[Change]:
+def compare(old: object, new: object) -> list[Change]:
     """The changes that make one value the other, in an order that can be applied."""
     return list(_changes(old, new, ()))
 
 
-def _whole(root: bytes, fetch: Fetch, place: str) -> Any:
+def _load(root: bytes, fetch: Fetch, place: str) -> object:
     segments = rope.read(root, place)
-    return unpack(joined(segments, gather(segments, fetch, place), place), place)
+    return unpack(join(segments, gather(segments, fetch, place), place), place)
 
 
 class _Pair:
@@ -63,15 +62,16 @@ class _Pair:
         self._opened: dict[bytes, bytes] = {}
         self._key = os.urandom(8).hex()
 
-    def values(self) -> tuple[Any, Any]:
-        while unlike := self._unlike():
-            found = self._fetch(list(unlike))
-            self._opened.update((name, checked(name, found.get(name), self._place)) for name in unlike)
-        before, after = (b"".join(self._joined(side, stubs=True)) for side in self._sides)
+    def values(self) -> tuple[object, object]:
+        """Both states, decoded, with stubs for what they share."""
+        while wanted := self._chunks_to_open():
+            found = self._fetch(list(wanted))
+            self._opened.update((name, verify_chunk(name, found.get(name), self._place)) for name in wanted)
+        before, after = (b"".join(self._join(side, stubs=True)) for side in self._sides)
         return unpack(before, self._place, _Stub), unpack(after, self._place, _Stub)
 
-    def _unlike(self) -> set[bytes]:
-        """Links to open: those only one side has, and those that stand for part of a value."""
+    def _chunks_to_open(self) -> set[bytes]:
+        """The chunks that only one side has, and those that contain part of a value."""
         old, new = (self._links(side) for side in self._sides)
         shared = {link.hash for link in old if link.count} & {link.hash for link in new if link.count}
         return {link.hash for link in (*old, *new) if link.hash not in shared and link.hash not in self._opened}
@@ -86,7 +86,7 @@ class _Pair:
                     found += self._links(rope.read(self._opened[segment.hash], self._place))
         return found
 
-    def _joined(self, segments: list[Segment], *, stubs: bool) -> Iterator[bytes]:
+    def _join(self, segments: list[Segment], *, stubs: bool) -> Iterator[bytes]:
         for segment in segments:
             if type(segment) is bytes:
                 yield segment
@@ -102,10 +102,10 @@ class _Pair:
 
     def _opened_node(self, link: Link, plain: bytes | None, *, stubs: bool) -> Iterator[bytes]:
         inner: list[Segment] = [link] if plain is None else rope.read(plain, self._place)
-        if plain is None or _has_length(inner):  # its length is written at its start, so a stub must not change it
-            yield joined(inner, gather(inner, self._fetch, self._place), self._place)
+        if plain is None or _has_length(inner):  # it starts with its length, which a stub would change
+            yield join(inner, gather(inner, self._fetch, self._place), self._place)
         else:
-            yield from self._joined(inner, stubs=stubs)
+            yield from self._join(inner, stubs=stubs)
 
     def _stubs(self, link: Link) -> Iterator[bytes]:
         for index in range(link.count):
@@ -117,7 +117,7 @@ class _Pair:
 
 
 def _has_length(segments: list[Segment]) -> bool:
-    """Whether the rope is a value that starts with its own length in bytes: text, bytes or an extension."""
+    """Whether the rope is a value that starts with its length in bytes: text, bytes or an extension."""
     first = segments[0] if segments else b""
     return type(first) is bytes and first[:1] != b"" and not (0x80 <= first[0] <= 0x9F or 0xDC <= first[0] <= 0xDF)
 
@@ -125,7 +125,7 @@ def _has_length(segments: list[Segment]) -> bool:
 # --- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _changes(old: Any, new: Any, path: Path) -> Iterator[Change]:
+def _changes(old: object, new: object, path: Path) -> Iterator[Change]:
     if type(old) is _Stub or type(new) is _Stub:
         if old != new:
             raise _StubMet
@@ -133,50 +133,50 @@ def _changes(old: Any, new: Any, path: Path) -> Iterator[Change]:
         yield from _dict_changes(old, new, path)
     elif type(old) is list and type(new) is list:
         yield from _list_changes(old, new, path)
-    elif not _same(old, new):
-        yield Change(op="replace", path=path, old=_shown(old), new=_shown(new))
+    elif not _is_same(old, new):
+        yield Change(op="replace", path=path, old=_without_stubs(old), new=_without_stubs(new))
 
 
-def _dict_changes(old: dict[str, Any], new: dict[str, Any], path: Path) -> Iterator[Change]:
+def _dict_changes(old: dict[str, object], new: dict[str, object], path: Path) -> Iterator[Change]:
     for key in old:
         if key not in new:
-            yield Change(op="remove", path=(*path, key), old=_shown(old[key]))
+            yield Change(op="remove", path=(*path, key), old=_without_stubs(old[key]))
     for key, value in new.items():
         if key in old:
             yield from _changes(old[key], value, (*path, key))
         else:
-            yield Change(op="add", path=(*path, key), new=_shown(value))
+            yield Change(op="add", path=(*path, key), new=_without_stubs(value))
 
 
-def _list_changes(old: list[Any], new: list[Any], path: Path) -> Iterator[Change]:
-    """Equal ends are left out; what lies between is compared item by item, and the rest added or removed."""
+def _list_changes(old: list[object], new: list[object], path: Path) -> Iterator[Change]:
+    """Equal items at both ends are skipped; those between are compared one by one, the rest added or removed."""
     shorter = min(len(old), len(new))
-    start = next((i for i in range(shorter) if not _same(old[i], new[i])), shorter)
-    end = next((i for i in range(shorter - start) if not _same(old[-1 - i], new[-1 - i])), shorter - start)
+    start = next((i for i in range(shorter) if not _is_same(old[i], new[i])), shorter)
+    end = next((i for i in range(shorter - start) if not _is_same(old[-1 - i], new[-1 - i])), shorter - start)
     both = shorter - start - end
     for i in range(start, start + both):
         yield from _changes(old[i], new[i], (*path, i))
     for i in range(len(old) - end - 1, start + both - 1, -1):
-        yield Change(op="remove", path=(*path, i), old=_shown(old[i]))
+        yield Change(op="remove", path=(*path, i), old=_without_stubs(old[i]))
     for i in range(start + both, len(new) - end):
-        yield Change(op="add", path=(*path, i), new=_shown(new[i]))
+        yield Change(op="add", path=(*path, i), new=_without_stubs(new[i]))
 
 
-def _same(old: Any, new: Any) -> bool:
-    """Equal in value and in type, all the way down."""
+def _is_same(old: Any, new: Any) -> bool:
+    """Equal in value and in type, at every level."""
     if type(old) is not type(new):
         return False
     if type(old) is dict:
-        return old.keys() == new.keys() and all(_same(old[key], new[key]) for key in old)
+        return old.keys() == new.keys() and all(_is_same(old[key], new[key]) for key in old)
     if type(old) in (list, tuple):
-        return len(old) == len(new) and all(map(_same, old, new))
-    if type(old) in (float, Decimal, set, frozenset, dt.datetime, dt.time):  # may be equal and not the same
+        return len(old) == len(new) and all(map(_is_same, old, new))
+    if type(old) in (float, Decimal, set, frozenset, dt.datetime, dt.time):  # equal ones may differ when stored
         return pack(old) == pack(new)
     return bool(old == new)
 
 
-def _shown(value: Any) -> Any:
-    """A value that goes into the result, where there must be no stubs."""
+def _without_stubs(value: object) -> object:
+    """A value for the result; raises _StubMet if it contains a stub."""
     stack = [value]
     while stack:
         part = stack.pop()
@@ -184,6 +184,6 @@ def _shown(value: Any) -> Any:
             raise _StubMet
         if type(part) is dict:
             stack.extend(part.values())
-        elif type(part) in (list, tuple):
+        elif type(part) is list or type(part) is tuple:
             stack.extend(part)
     return value

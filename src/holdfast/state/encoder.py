@@ -1,12 +1,11 @@
-"""States to ropes: pay for what changed.
+"""Encodes states as ropes, at a cost proportional to the change.
 
-The encoder remembers, for the last state of a run, the encoded bytes of its parts and what they became (a *memo*). It
-encodes the new state in large pieces in C, compares bytes, and only looks closer where they differ. It never trusts
-that an object is the same object: a list changed in place is found like any other change.
+For the last state of a run the encoder keeps a *memo*: the encoded bytes of its parts and their segments. It encodes
+the new state in large pieces in C, compares bytes, and descends only where they differ. It never relies on object
+identity: a list changed in place is found like any other change.
 
-The rope depends on the state alone. A memo only saves work: it says which bytes became which segments, so losing it, or
-having that of another state, costs time and nothing else. What the memo's links lead to may have been swept away in the
-meantime; the commit's `gc_epoch` guards against that.
+The rope depends on the state alone. A missing memo, or the memo of another state, costs time and changes no byte. A
+sweep may have removed chunks that the memo links to; the commit's `gc_epoch` guards against that.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ import msgspec
 
 from holdfast.errors import LimitExceeded, Unstorable
 from holdfast.limits import DEPTH_MAX, STATE_BYTES_MAX
-from holdfast.state.paging import Index, Leaf, Page, Pager, ended
+from holdfast.state.chunking import Index, Leaf, Page, Pager, item_count
 from holdfast.state.rope import Link, Segment, chunk_hash, link, weight, write
-from holdfast.state.values import array_header, look, map_header, pack, pack_unchecked, plain_value
+from holdfast.state.values import array_header, check_storable, map_header, pack, pack_unchecked, plain_value
 
 LITERAL_MAX: Final = 255
-"""A field up to this size stays in its parent, a larger one becomes a chunk."""
+"""A field up to this size stays in its parent; a larger one becomes a chunk."""
 SPLIT_MIN: Final = 2048
-"""A state or a field up to this size is written whole, a larger one is cut, if it is a container."""
+"""A state or a field up to this size is written whole; a larger container is divided."""
 ITEM_SPLIT_MIN: Final = 8192
-"""Likewise for an item of a list: below this it lies whole in its page, where a reader wants it."""
+"""Likewise for an item of a list: up to this size it lies whole in its page."""
 FIELDS_MAX: Final = 32
-"""A dict with more keys is paged like a list."""
+"""A dict with more keys is divided into pages like a list."""
 EMBED_MAX: Final = 1024
 """A field's rope up to this size stays in its parent."""
 BLOCK: Final = 64
-"""Items that are encoded and compared at once."""
+"""The number of items that are encoded and compared at once."""
 BLOB: Final = 64 * 1024
-"""Long text and bytes are cut every so many bytes."""
+"""Long text and bytes are divided into pieces of this size."""
 
 
-class Whole(msgspec.Struct, frozen=True):
+class WholeMemo(msgspec.Struct, frozen=True):
     """Memo of a part that was encoded whole."""
 
     flat: bytes
     rope: tuple[Segment, ...]
     pieces: tuple[Segment, ...] = ()
-    """Of long text or bytes: what lies in the chunk that `rope` links to."""
+    """Of long text or bytes: the segments of the chunk that `rope` links to."""
 
 
 class Fields(msgspec.Struct, frozen=True):
@@ -54,7 +53,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 class Items(msgspec.Struct, frozen=True):
-    """Memo of a paged list or dict."""
+    """Memo of a list or dict that was divided into pages."""
 
     count: int
     blocks: list[bytes]
@@ -64,15 +63,15 @@ class Items(msgspec.Struct, frozen=True):
     parts: dict[int, Memo]
 
 
-Memo = Whole | Fields | Items
+Memo = WholeMemo | Fields | Items
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """What a state became."""
+    """An encoded state."""
 
     root: bytes
     chunks: dict[bytes, bytes]
-    """Plain chunks, by hash, that were not known to be stored."""
+    """Plain chunks, by hash, that may not be stored yet."""
     linked: bool
     memo: Memo | None
     size: int
@@ -91,19 +90,20 @@ def encode(
     known: set[bytes] | frozenset[bytes] = frozenset(),
     split_min: int = SPLIT_MIN,
 ) -> Encoded:
-    """Encode `state`. Chunks whose hash is in `known`, or that the memo already led to, are not returned again.
+    """Encode `state`. Chunks whose hash is in `known`, or that the memo links to, are not returned again.
 
-    With a smaller `split_min` it is cut finer, so that values share parts that are small themselves.
+    A smaller `split_min` divides it finer, so that values share small parts.
     """
-    if memo is None or type(memo) is Whole:
+    flat = None
+    if (memo is None or type(memo) is WholeMemo) and not _looks_large(state, split_min):
         flat = pack(state)
         if len(flat) <= split_min:
             return Encoded(b"\x01" + flat, {}, False, None, len(flat))
     encoder = _Encoder(known, split_min)
     try:
-        part = encoder.value(state, memo, 0, split_min)
+        part = encoder.value(state, memo, 0, split_min, flat)
     except Unstorable:
-        look(state)
+        check_storable(state)
         raise
     if part.size > STATE_BYTES_MAX:
         raise LimitExceeded(f"the state has {part.size} bytes when encoded, at most {STATE_BYTES_MAX} are allowed")
@@ -113,7 +113,7 @@ def encode(
 
 
 class _Encoder:
-    """One encoding; gathers the chunks that are new."""
+    """One encoding; collects the chunks that are new."""
 
     def __init__(self, known: set[bytes] | frozenset[bytes], split_min: int) -> None:
         self._known = known
@@ -127,10 +127,13 @@ class _Encoder:
             self.chunks[name] = plain
         return link(name, count, node=node, pairs=pairs)
 
-    def value(self, value: object, memo: Memo | None, depth: int, split_min: int) -> _Part:
-        """The rope of any value. A memo of a cut value spares encoding the value whole to learn that it is long."""
+    def value(self, value: object, memo: Memo | None, depth: int, split_min: int, flat: bytes | None = None) -> _Part:
+        """The rope of any value; `flat` is its encoding, if the caller has it.
+
+        A value that was divided before, or looks large, is divided at once, without encoding it whole first.
+        """
         if depth > DEPTH_MAX:
-            raise Unstorable(f"the value lies more than {DEPTH_MAX} containers deep", "state")
+            raise Unstorable(f"the value is nested more than {DEPTH_MAX} containers deep", "state")
         value = plain_value(value)
         before = len(self.chunks)
         if type(memo) is Fields and type(value) is dict and len(value) <= FIELDS_MAX:
@@ -139,35 +142,42 @@ class _Encoder:
             part = self._items(value, memo, depth, pairs=False)
         elif type(memo) is Items and type(value) is dict and len(value) > FIELDS_MAX:
             part = self._items(list(value.items()), memo, depth, pairs=True)
+        elif flat is None and _looks_large(value, split_min):
+            part = self._divide(value, depth)
         else:
-            return self._unknown(value, memo, depth, split_min)
+            return self._encode_whole(value, memo, depth, split_min, flat)
         if part.size > split_min:
             return part
-        while len(self.chunks) > before:  # it has become small: forget how it would be cut
+        while len(self.chunks) > before:  # it has become small: drop its chunks
             self.chunks.popitem()
-        return self._unknown(value, None, depth, split_min)
+        return self._encode_whole(value, None, depth, split_min, flat)
 
-    def _unknown(self, value: Any, memo: Memo | None, depth: int, split_min: int) -> _Part:
-        flat = pack(value, depth)
-        if type(memo) is Whole and memo.flat == flat:
+    def _divide(self, value: Any, depth: int) -> _Part:
+        """The rope of a dict or list whose parts are encoded one by one."""
+        if type(value) is list:
+            return self._items(value, None, depth, pairs=False)
+        if len(value) <= FIELDS_MAX:
+            return self._fields(value, None, depth)
+        return self._items(list(value.items()), None, depth, pairs=True)
+
+    def _encode_whole(self, value: object, memo: Memo | None, depth: int, split_min: int, flat: bytes | None) -> _Part:
+        if flat is None:
+            flat = pack(value, depth)
+        if type(memo) is WholeMemo and memo.flat == flat:
             return _Part(memo.rope, len(flat), memo)
         if len(flat) <= LITERAL_MAX:
             return _Part((flat,), len(flat), None)
         if len(flat) > split_min:
-            if type(value) is dict:
-                if len(value) <= FIELDS_MAX:
-                    return self._fields(value, None, depth)
-                return self._items(list(value.items()), None, depth, pairs=True)
-            if type(value) is list:
-                return self._items(value, None, depth, pairs=False)
+            if type(value) is dict or type(value) is list:
+                return self._divide(value, depth)
             if type(value) is tuple:
                 return self._tuple(value, flat, depth)
             if len(flat) > BLOB:
                 return self._blob(flat, memo)
         rope = (self.link(b"\x01" + flat, 1, node=False, pairs=False),)
-        return _Part(rope, len(flat), Whole(flat, rope))
+        return _Part(rope, len(flat), WholeMemo(flat, rope))
 
-    def _fields(self, value: dict[str, Any], memo: Fields | None, depth: int) -> _Part:
+    def _fields(self, value: dict[str, object], memo: Fields | None, depth: int) -> _Part:
         header = map_header(len(value))
         rope: list[Segment] = [header]
         size = len(header)
@@ -185,40 +195,47 @@ class _Encoder:
                 parts[key] = part.memo
         return _Part(rope, size, Fields(parts))
 
-    def _tuple(self, value: tuple[Any, ...], flat: bytes, depth: int) -> _Part:
+    def _tuple(self, value: tuple[object, ...], flat: bytes, depth: int) -> _Part:
         items = self._items(list(value), None, depth, pairs=False)
-        rope = self._closed([flat[: len(flat) - items.size], *items.rope])
-        return _Part(rope, len(flat), Whole(flat, rope))
+        rope = self._wrap([flat[: len(flat) - items.size], *items.rope])
+        return _Part(rope, len(flat), WholeMemo(flat, rope))
 
     def _blob(self, flat: bytes, memo: Memo | None) -> _Part:
-        """Long text or bytes: cut at fixed places, so that appending to it writes only the end anew."""
+        """Long text or bytes, divided at fixed offsets, so that an append writes only the end again."""
         start = _blob_header(flat[0])
         pieces: list[Segment] = [flat[:start]]
-        old = memo if type(memo) is Whole and memo.pieces and _blob_header(memo.flat[0]) == start else None
+        old = memo if type(memo) is WholeMemo and memo.pieces and _blob_header(memo.flat[0]) == start else None
         for number, at in enumerate(range(start, len(flat), BLOB), start=1):
             piece = flat[at : at + BLOB]
             if old is not None and old.flat[at : at + BLOB] == piece:
                 pieces.append(old.pieces[number])
             else:
                 pieces.append(self.link(b"\x01" + piece, 0, node=False, pairs=False))
-        rope = self._closed(pieces)
-        return _Part(rope, len(flat), Whole(flat, rope, tuple(pieces)))
+        rope = self._wrap(pieces)
+        return _Part(rope, len(flat), WholeMemo(flat, rope, tuple(pieces)))
 
-    def _closed(self, pieces: Sequence[Segment]) -> tuple[Segment, ...]:
-        """A value that is cut inside but looks whole from outside: one link, one value."""
+    def _wrap(self, pieces: Sequence[Segment]) -> tuple[Segment, ...]:
+        """One link for a value that is divided inside."""
         return (self.link(write(pieces), 1, node=True, pairs=False),)
 
     def _items(self, items: list[Any], memo: Items | None, depth: int, *, pairs: bool) -> _Part:
         if memo is not None and memo.index.pairs != pairs:
             memo = None  # a list where a dict was, or the other way round
-        blocks, size, same, changed_end = _compared(items, memo, depth, pairs=pairs)
-        pager = self._resumed(memo, same, pairs=pairs)
+        blocks, size, same, changed_end = _compare_blocks(items, memo, depth, pairs=pairs) if memo else ([], 0, 0, 0)
+        block: list[bytes] = []
+        pager = self._pager(memo, same, pairs=pairs)
         parts = dict(memo.parts) if memo else {}
         ends = {page.end: i for i, page in enumerate(memo.pages)} if memo and same < memo.count <= len(items) else {}
         at = pager.end
         while at < len(items):
-            segments, heavy = self._item(items[at], at, parts, depth + 1, pairs=pairs)
+            flat, segments, heavy = self._item(items[at], at, parts, depth + 1, pairs=pairs)
             at += 1
+            if memo is None:
+                size += len(flat)
+                block.append(flat)
+                if len(block) == BLOCK or at == len(items):
+                    blocks.append((map_header if pairs else array_header)(len(block)) + b"".join(block))
+                    block = []
             if pager.add(segments, heavy, at) and at >= changed_end and at in ends:
                 assert memo is not None
                 pager.adopt(memo.pages[ends[at] + 1 :], memo.leaves)
@@ -227,32 +244,34 @@ class _Encoder:
         rope = [header, *pager.segments()]
         return _Part(rope, len(header) + size, Items(len(items), blocks, pager.pages, pager.leaves, pager.index, parts))
 
-    def _resumed(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
-        """A pager that already holds what lies within the first `same` items."""
+    def _pager(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
+        """A pager that already contains the finished pages of the first `same` items."""
         if memo is None:
             return Pager(self, pairs=pairs, whole=self._whole)
-        if ended(memo.pages, memo.leaves) <= same:
-            return Pager.resumed(self, memo.index, memo.pages, memo.leaves, whole=self._whole)
+        if item_count(memo.pages, memo.leaves) <= same:
+            return Pager.resume(self, memo.index, memo.pages, memo.leaves, whole=self._whole)
         return Pager(self, pairs=pairs, pages=[page for page in memo.pages if page.end <= same], whole=self._whole)
 
     def _item(
         self, item: Any, at: int, parts: dict[int, Memo], depth: int, *, pairs: bool
-    ) -> tuple[Sequence[Segment], int]:
+    ) -> tuple[bytes, Sequence[Segment], int]:
+        """The item's encoding, its rope, and its weight in a page."""
         name = b""
         if pairs:
             name, item = _key(item[0]), item[1]
         flat = pack(item, depth)
         if len(flat) <= ITEM_SPLIT_MIN:
             parts.pop(at, None)
-            return (name + flat,), len(name) + len(flat)
-        part = self.value(item, parts.get(at), depth, ITEM_SPLIT_MIN)
+            flat = name + flat if name else flat
+            return flat, (flat,), len(flat)
+        part = self.value(item, parts.get(at), depth, ITEM_SPLIT_MIN, flat)
         if part.memo is not None:
             parts[at] = part.memo
         rope = part.rope
         if len(rope) > 1:
             rope = (self.link(write(rope), 1, node=True, pairs=False),)
         segments = [name, *rope] if name else rope
-        return segments, weight(segments)
+        return name + flat if name else flat, segments, weight(segments)
 
 
 def _key(key: object) -> bytes:
@@ -261,13 +280,42 @@ def _key(key: object) -> bytes:
     return pack(key)
 
 
-def _compared(items: list[Any], memo: Items | None, depth: int, *, pairs: bool) -> tuple[list[bytes], int, int, int]:
-    """Encode the items in blocks and compare.
+def _looks_large(value: Any, split_min: int) -> bool:
+    """Whether a dict or list is certainly much larger than `split_min` when encoded, judged by a few of its parts.
 
-    Gives the blocks, the items' size, how many leading items are the same, and from where on they are again.
+    The estimate saves encoding most large values whole first. The division depends on the encoded size alone.
     """
-    old = memo.blocks if memo else []
-    count = memo.count if memo else 0
+    kind = type(value)
+    if kind is not dict or len(value) > FIELDS_MAX:
+        return (kind is list or kind is dict) and _estimate_size(value) > 4 * split_min
+    size = 0
+    for part in value.values():
+        if type(part) in _SIZED and len(part) > _FEW:
+            size += _estimate_size(part)
+    return size > 4 * split_min
+
+
+def _estimate_size(value: Any) -> int:
+    """The approximate size of a text, dict or list; the first item stands for all."""
+    if type(value) is str or type(value) is bytes:
+        return len(value)
+    first: Any = next(iter(value.values() if type(value) is dict else value), None)
+    if type(first) is dict and len(first) <= FIELDS_MAX:
+        return len(value) * sum([len(part) for part in first.values() if type(part) in _SIZED])
+    return len(value) * (len(first) if type(first) in _SIZED else 1)
+
+
+_FEW: Final = 16
+"""A field with no more items or characters counts as small: to estimate it would cost as much as to encode it."""
+_SIZED: Final = frozenset({str, bytes, list, dict})
+
+
+def _compare_blocks(items: list[Any], memo: Items, depth: int, *, pairs: bool) -> tuple[list[bytes], int, int, int]:
+    """Encode the items in blocks and compare them with the memo's.
+
+    Returns the blocks, the items' size, the number of equal items at the start, and the end of the last changed block.
+    """
+    old, count = memo.blocks, memo.count
     shape: Callable[[Any], object] = dict if pairs else list
     blocks: list[bytes] = []
     first: int | None = None
@@ -276,7 +324,7 @@ def _compared(items: list[Any], memo: Items | None, depth: int, *, pairs: bool) 
         block = pack_unchecked(shape(items[start : start + BLOCK]), depth)
         if number < len(old):
             if block == old[number]:
-                block = old[number]  # lets the copy go at once, so that the next block is built where memory is warm
+                block = old[number]  # frees the copy at once, so that the next block reuses warm memory
             elif not _extends(block, old[number], start, len(items), count):
                 first = number if first is None else first
                 last = number
@@ -287,7 +335,7 @@ def _compared(items: list[Any], memo: Items | None, depth: int, *, pairs: bool) 
 
 
 def _extends(block: bytes, old: bytes, start: int, count: int, old_count: int) -> bool:
-    """Whether the block holds all items of the old one at its start."""
+    """Whether the block starts with all items of the old one."""
     had, has = min(BLOCK, old_count - start), min(BLOCK, count - start)
     return had < has and block.startswith(old[_header_size(had) :], _header_size(has))
 
@@ -297,5 +345,5 @@ def _header_size(count: int) -> int:
 
 
 def _blob_header(mark: int) -> int:
-    """How many bytes precede the content of a long text, bytes or extension."""
+    """The number of bytes before the content of a long text, bytes or extension."""
     return {0xDA: 3, 0xDB: 5, 0xC5: 3, 0xC6: 5, 0xC8: 4, 0xC9: 6}[mark]

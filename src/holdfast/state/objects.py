@@ -1,7 +1,7 @@
-"""Enums, dataclasses, structs, models and subclasses as the built-in values they are stored as.
+"""Converts enums, dataclasses, structs, models and subclasses to built-in values.
 
-Equal models have equal bytes: the choice between the two dumps depends on the model alone, and what was a set is
-sorted. Pydantic is never imported; its models bring their own methods.
+Equal models have equal bytes: the choice between the two dumps depends on the model alone, and sets are sorted.
+Pydantic is never imported; its models bring their own methods.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Check = Callable[[object], object]
 _SUBCLASSED: Final[tuple[Any, ...]] = (int, float, bytes, list, dict, tuple, set, frozenset)
 
 
-def lower_object(value: object, builtin_types: tuple[Any, ...], check: Check) -> object:
-    """The value that `value` stands for; its parts may stand for others."""
+def lower_object(value: object, builtin_types: tuple[type, ...], check: Check) -> object:
+    """The value that `value` is stored as; its parts may need the same conversion."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, msgspec.Struct):
@@ -39,14 +39,14 @@ def lower_object(value: object, builtin_types: tuple[Any, ...], check: Check) ->
         if isinstance(value, base):
             return base(value)
     kind = type(value)
-    if hasattr(kind, "refuse_storage"):  # a call that was not awaited knows better what is wrong
+    if hasattr(kind, "refuse_storage"):  # a call that was not awaited raises a clearer error
         value.refuse_storage()  # type: ignore[attr-defined]
     hint = "turn it into built-in types such as str, a dataclass, a msgspec struct or a Pydantic model"
     hint = "store str(error) instead" if isinstance(value, BaseException) else hint
     raise Unstorable(f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored; {hint}")
 
 
-def _lower_struct(struct: msgspec.Struct, builtin_types: tuple[Any, ...], check: Check) -> object:
+def _lower_struct(struct: msgspec.Struct, builtin_types: tuple[type, ...], check: Check) -> object:
     lower = functools.partial(lower_object, builtin_types=builtin_types, check=check)
     try:
         return msgspec.to_builtins(struct, builtin_types=builtin_types, enc_hook=lower)
@@ -84,16 +84,16 @@ def _lower_as_json(model: Any, check: Check) -> tuple[object] | None:
         return None
 
 
-def _sort_sets(value: Any, dumped: Any) -> Any:
-    """`dumped` with the lists sorted that were sets in `value`: their order differs between processes."""
+def _sort_sets(value: Any, dumped: object) -> object:
+    """`dumped` with the sets of `value` as sorted lists: the order of a set differs between processes."""
     if getattr(type(value), "__pydantic_root_model__", False):
         value = value.root
     if isinstance(dumped, dict):
         if isinstance(value, dict):
             pairs = zip(value.values(), dumped.items(), strict=True)
             return {name: _sort_sets(part, item) for part, (name, item) in pairs}
-        fields: dict[str, Any] = getattr(type(value), "__pydantic_fields__", {})
-        names: dict[Any, str] = {field.serialization_alias or name: name for name, field in fields.items()}
+        fields = getattr(type(value), "__pydantic_fields__", {})
+        names = {field.serialization_alias or name: name for name, field in fields.items()}
         return {
             name: _sort_sets(getattr(value, str(names.get(name, name)), None), part) for name, part in dumped.items()
         }

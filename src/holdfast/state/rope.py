@@ -1,9 +1,9 @@
-"""Ropes: a state's bytes as a tree of pieces that are shared between checkpoints.
+"""Ropes: a state's bytes as a tree of chunks that checkpoints share.
 
-A state is one string of MessagePack bytes. It is kept as a rope: a sequence of *literals* (bytes as they are) and
-*links* (the name of a chunk whose content stands here). A chunk is a leaf, which is only bytes, or a node, which is a
-rope again. Joining everything gives the string back, and it is decoded at once. Where the string is cut is decided in
-`paging.py`; any cut can be read.
+A state is one string of MessagePack bytes. It is stored as a rope: a sequence of *literals* (bytes) and *links* (the
+hash of a chunk whose content belongs here). A chunk is a leaf, which is only bytes, or a node, which is a rope. The
+reader fetches all chunks, verifies every byte, joins them and decodes the string once. `chunking` decides where the
+string is divided; any division can be read.
 
     root    := 0x01 bytes                          the whole string, for small states
              | 0x02 rope
@@ -14,21 +14,24 @@ rope again. Joining everything gives the string back, and it is decoded at once.
              | varint(8 * count + 4 * pairs + 2 * node + 1) hash
     hash    := 16 bytes, BLAKE3 of the chunk as written above, cut
 
-`count` says how many values (with `pairs`: how many keys with their values) of the surrounding list or dict the link
+`count` is the number of values (with `pairs`: of keys with their values) of the surrounding list or dict that the link
 stands for; 0 means a part of one value. A varint has seven bits to a byte, low ones first, the high bit set on all
-but the last byte. A chunk's hash is over its plain bytes, so it stays the same when its body is compressed otherwise
-or encrypted anew; a node's bytes hold its children's hashes, so a root vouches for everything below it.
+but the last byte. A chunk's hash covers its plain bytes, so another compression or encryption does not change it. A
+node contains the hashes of its children, so a root authenticates everything below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from blake3 import blake3
 
 from holdfast.errors import DamagedData, UnsupportedFormat
+from holdfast.limits import LEVELS_MAX, STATE_READ_BYTES_MAX
+from holdfast.state import compression
+from holdfast.state.values import unpack
 
 WHOLE: Final = 0x01
 ROPE: Final = 0x02
@@ -60,12 +63,12 @@ def link(name: bytes, count: int, *, node: bool, pairs: bool) -> Link:
 
 
 def weight(segments: Sequence[Segment]) -> int:
-    """About how many bytes the segments take when written."""
+    """The approximate size of the segments when written."""
     return sum(len(s) + 1 if isinstance(s, bytes) else HASH_BYTES + 2 for s in segments)
 
 
 def write(segments: Sequence[Segment]) -> bytes:
-    """The rope, written down; neighbouring literals become one."""
+    """The encoded rope; adjacent literals become one."""
     out = [b"\x02"]
     literal: list[bytes] = []
     for segment in segments:
@@ -137,3 +140,87 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+# --- reading ---
+
+_PIECE_BYTES = 32
+"""Added to the size of each piece, because many tiny pieces cost time. Pieces have 100 bytes or more on average, and
+the limit for readers is twice the limit for writers."""
+
+Fetch = Callable[[list[bytes]], Mapping[bytes, bytes]]
+"""Returns the stored bodies of chunks by hash, without those that are missing."""
+
+
+def decode(root: bytes, fetch: Fetch, place: str) -> tuple[Any, Iterable[bytes]]:
+    """The state behind `root`, and the hashes of its chunks.
+
+    Raises DamagedData if a chunk is missing or has other content than its hash.
+    """
+    if root[:1] == b"\x01":
+        return unpack(root[1:], place), ()
+    segments = read(root, place)
+    chunks = gather(segments, fetch, place)
+    return unpack(join(segments, chunks, place), place), chunks.keys()
+
+
+def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str) -> bytes:
+    """The bytes of a rope whose chunks are all in `chunks`."""
+    parts: list[bytes] = []
+    left = STATE_READ_BYTES_MAX
+    stack = [iter(segments)]
+    while stack:
+        segment = next(stack[-1], None)
+        if segment is None:
+            stack.pop()
+            continue
+        if type(segment) is bytes:
+            piece = segment
+        else:
+            assert isinstance(segment, Link)
+            plain = chunks[segment.hash]
+            piece = b"" if segment.node else plain[1:]
+            if segment.node:
+                stack.append(iter(read(plain, place)))
+        left -= len(piece) + _PIECE_BYTES
+        if left < 0:
+            raise DamagedData(place, f"it expands to more than {STATE_READ_BYTES_MAX} bytes")
+        parts.append(piece)
+    return b"".join(parts)
+
+
+def gather(
+    segments: Iterable[Segment], fetch: Fetch, place: str, enter: Callable[[Link], bool] | None = None
+) -> dict[bytes, bytes]:
+    """All chunks below the segments, plain and verified, fetched level by level. `enter` may exclude links."""
+    chunks: dict[bytes, bytes] = {}
+    wanted = _links_to_fetch(segments, enter)
+    levels = 0
+    while wanted:
+        levels += 1
+        if levels > LEVELS_MAX:
+            raise DamagedData(place, f"its chunks are nested more than {LEVELS_MAX} levels deep")
+        found = fetch([name for name in wanted if name not in chunks])
+        below: dict[bytes, bool] = {}
+        for name, is_node in wanted.items():
+            if name in chunks:
+                continue
+            plain = chunks[name] = verify_chunk(name, found.get(name), place)
+            if is_node:
+                below.update(_links_to_fetch(read(plain, place), enter))
+        wanted = {name: is_node for name, is_node in below.items() if name not in chunks}
+    return chunks
+
+
+def verify_chunk(name: bytes, stored: bytes | None, place: str) -> bytes:
+    """The plain bytes of a chunk; raises DamagedData if their hash is not `name`."""
+    if stored is None:
+        raise DamagedData(place, f"the chunk {name.hex()} it needs is missing")
+    plain = compression.plain(stored, STATE_READ_BYTES_MAX, f"chunk {name.hex()} of {place}")
+    if chunk_hash(plain) != name:
+        raise DamagedData(place, f"the chunk {name.hex()} it needs has other content than was stored")
+    return plain
+
+
+def _links_to_fetch(segments: Iterable[Segment], enter: Callable[[Link], bool] | None) -> dict[bytes, bool]:
+    return {s.hash: s.node for s in segments if type(s) is Link and (enter is None or enter(s))}

@@ -1,7 +1,7 @@
-"""Values to bytes and back, without a chain of classes to trust.
+"""Encodes values as MessagePack bytes, and decodes them.
 
-The encoding is MessagePack. What MessagePack has no type for travels as an extension, listed below, so that every
-value names itself and comes back as it was. Nothing stored names a class, and reading never imports or calls one.
+A type that MessagePack lacks is stored as an extension, listed below, so every value is decoded with its own type.
+Nothing stored names a class, and reading never imports or calls one.
 
     code  type         payload
     1     tuple        the array, encoded
@@ -16,8 +16,7 @@ value names itself and comes back as it was. Nothing stored names a class, and r
     10    int          outside 64 bits: two's complement, big end first, shortest
 
 Dataclasses, enums, msgspec structs, Pydantic models and subclasses of the built-in types are written as the built-in
-value they stand for. The encoder is C; Python looks at a value only where C cannot tell: whether a float is NaN, and
-the path of whatever was refused.
+value they stand for. The encoder is C; Python walks a value only to find a NaN, or the path of a part that was refused.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import datetime as dt
 import decimal
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -50,53 +49,57 @@ TUPLE, SET, FROZENSET, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, INT = ran
 _STUB: Final = 127
 
 _STANDINS_MAX: Final = 10
-"""How often a value may stand for another one that stands for another one: an enum of models, and so on."""
+"""The longest chain of conversions of one value, for example an enum of models."""
 _FLOAT: Final = 0xCB
 _HIGH_FLOATS: Final = (b"\xcb\x7f", b"\xcb\xff")
-"""NaN and the infinities start so; so do a few huge floats, and chance bytes, which the slow look then clears."""
+"""The first bytes of NaN and the infinities. Other data may match too; the slow check decides."""
 
 _packb = ormsgpack.packb
 
 
 def pack(value: object, depth: int = 0) -> bytes:
-    """Encode `value`, which lies `depth` containers deep in the state. Raises Unstorable with the path within it."""
+    """Encode `value`, which is `depth` containers deep in the state. Raises Unstorable with the path within it."""
     data = pack_unchecked(value, depth)
     if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
-        look(value, depth)
+        check_storable(value, depth)
     return data
 
 
 def pack_unchecked(value: object, depth: int = 0) -> bytes:
-    """Like `pack`, but lets NaN and depth pass: only for comparing with bytes that were checked."""
+    """Like `pack`, without the checks for NaN and depth: only for comparison with bytes that were checked."""
     try:
-        return _packb(value, _lower, _OPTIONS)
+        return _packb(value, _to_ext, _OPTIONS)
     except Exception as error:
         return _pack_slowly(value, depth, error)
 
 
 def pack_sorted(value: object) -> bytes:
     """Like `pack`, with the keys of dicts sorted: equal values give equal bytes whatever their order."""
-    look(value)
-    return pack(_rebuilt(value, sort=True))
+    check_storable(value)
+    return pack(_rebuild(value, sort=True))
 
 
-def likeness(value: object) -> bytes:
-    """What `pack_sorted` gives, made faster where that is possible, to be compared and never decoded.
+def canonical_bytes(value: object) -> bytes:
+    """The result of `pack_sorted`, faster where possible; only for comparison, so depth is not checked.
 
-    So depth does not matter. Raises Unstorable.
+    Raises Unstorable.
     """
     try:
         data: bytes = _packb(value, None, _OPTIONS | ormsgpack.OPT_SORT_KEYS)
-    except Exception:  # it has something that C alone does not know, or that cannot be stored
+    except Exception:  # a type that C alone cannot encode, or a value that cannot be stored
         return pack_sorted(value)
     if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
-        look(value)
+        check_storable(value)
     return data
 
 
 def unpack(data: bytes, place: str, stub: Callable[[bytes], object] | None = None) -> Any:
-    """Decode what `pack` made. `place` names it in the error if it cannot be. `stub` makes what stands for stubs."""
-    hook = _lift if stub is None else lambda code, payload: stub(payload) if code == _STUB else _lift(code, payload)
+    """Decode the result of `pack`. `place` names the data in errors. `stub` makes the values of stubs."""
+    hook = (
+        _from_ext
+        if stub is None
+        else lambda code, payload: stub(payload) if code == _STUB else _from_ext(code, payload)
+    )
     try:
         return ormsgpack.unpackb(data, ext_hook=hook)
     except Exception as error:
@@ -107,44 +110,44 @@ def unpack(data: bytes, place: str, stub: Callable[[bytes], object] | None = Non
 
 
 def stub_bytes(name: bytes) -> bytes:
-    """A value that stands for another one, named by 20 bytes. Never stored."""
+    """The encoding of a stub, named by 20 bytes. Never stored."""
     return b"\xc7\x14" + bytes([_STUB]) + name
 
 
-def look(value: object, depth: int = 0) -> None:
-    """Walk `value` in Python and raise Unstorable, with the path, for whatever cannot be stored."""
-    for path, part, level in _walk(value, depth):
+def check_storable(value: object, depth: int = 0, root: str = "state") -> None:
+    """Walk `value`, named `root`, in Python; raise Unstorable with the path of a part that cannot be stored."""
+    for path, part, level in _walk(value, depth, root):
         problem = _problem(part, level)
         if problem:
             raise Unstorable(f"the value at {path} cannot be stored: {problem}", path)
 
 
 def _pack_slowly(value: object, depth: int, error: Exception) -> bytes:
-    """After C refused: find out why, or store keys that are subclasses of str as the text they are."""
-    look(value, depth)
+    """After C refused: report the reason, or store keys that are subclasses of str as plain text."""
+    check_storable(value, depth)
     try:
-        return _packb(_rebuilt(value, sort=False), _lower, _OPTIONS)
+        return _packb(_rebuild(value, sort=False), _to_ext, _OPTIONS)
     except Exception:
         raise Unstorable(f"the value cannot be stored: {error}", "state") from error
 
 
-def _rebuilt(value: object, *, sort: bool) -> object:
-    """`value` with plain text for keys, sorted if asked."""
+def _rebuild(value: object, *, sort: bool) -> object:
+    """`value` with plain text for keys, sorted if `sort`."""
     value = plain_value(value)
     if isinstance(value, dict):
         items = [
-            (str.__str__(key) if isinstance(key, str) else key, _rebuilt(part, sort=sort))
+            (str.__str__(key) if isinstance(key, str) else key, _rebuild(part, sort=sort))
             for key, part in value.items()
         ]
         return dict(sorted(items)) if sort else dict(items)
     if isinstance(value, (list, tuple)):
-        return type(value)([_rebuilt(part, sort=sort) for part in value])
+        return type(value)([_rebuild(part, sort=sort) for part in value])
     return value
 
 
-def _walk(value: object, depth: int) -> Iterator[tuple[str, object, int]]:
-    """Every part of `value` with its path and depth, parents first; never deeper than one level past the limit."""
-    stack: list[tuple[str, object, int]] = [("state", value, depth)]
+def _walk(value: object, depth: int, root: str) -> Iterator[tuple[str, object, int]]:
+    """Every part of `value` with its path and depth, parents first; at most one level past the limit."""
+    stack: list[tuple[str, object, int]] = [(root, value, depth)]
     while stack:
         path, part, level = stack.pop()
         part = plain_value(part)
@@ -162,7 +165,7 @@ def _walk(value: object, depth: int) -> Iterator[tuple[str, object, int]]:
 
 
 def plain_value(value: object) -> object:
-    """The built-in value that a model, enum or subclass stands for, itself, not its parts."""
+    """The built-in value that a model, enum or subclass stands for; its parts are not converted."""
     try:
         for _ in range(_STANDINS_MAX):
             if type(value) in _BUILTIN:
@@ -176,7 +179,7 @@ def plain_value(value: object) -> object:
 def _problem(value: object, depth: int) -> str | None:
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         if depth >= DEPTH_MAX:
-            return f"it lies more than {DEPTH_MAX} containers deep"
+            return f"it is nested more than {DEPTH_MAX} containers deep"
         if isinstance(value, dict):
             wrong = next((key for key in value if not isinstance(key, str)), None)
             if wrong is not None or None in value:
@@ -193,7 +196,7 @@ def _problem(value: object, depth: int) -> str | None:
         return None if _is_utf8(value) else "the text has a lone surrogate, which is not valid Unicode"
     if type(value) in _LOWER or type(value) not in _BUILTIN:
         try:
-            _lower(value)
+            _to_ext(value)
         except Unstorable as error:
             return str(error)
     return None
@@ -210,14 +213,14 @@ def _is_utf8(text: str) -> bool:
 # --- what the C encoder hands back to Python -------------------------------------------------------------------------
 
 
-def _lower(value: object) -> object:
+def _to_ext(value: object) -> object:
     """Called for every value MessagePack has no type for; returns one it has."""
     lower = _LOWER.get(type(value))
     return lower(value) if lower else _lower_object(value)
 
 
 class _Nesting(threading.local):
-    """How many tuples and sets lie around the one that is being encoded. Each starts the encoder's own count anew."""
+    """The number of tuples and sets around the one being encoded: each resets the encoder's own depth."""
 
     depth = 0
 
@@ -225,7 +228,7 @@ class _Nesting(threading.local):
         self.depth += 1
         if self.depth > NESTING_MAX:
             self.depth -= 1
-            raise Unstorable(f"more than {NESTING_MAX} tuples or sets lie in one another")
+            raise Unstorable(f"more than {NESTING_MAX} tuples or sets are nested")
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.depth -= 1
@@ -234,17 +237,17 @@ class _Nesting(threading.local):
 _nesting = _Nesting()
 
 
-def _lower_tuple(value: tuple[Any, ...]) -> ormsgpack.Ext:
+def _lower_tuple(value: tuple[object, ...]) -> ormsgpack.Ext:
     with _nesting:
-        return ormsgpack.Ext(TUPLE, _packb(list(value), _lower, _OPTIONS))
+        return ormsgpack.Ext(TUPLE, _packb(list(value), _to_ext, _OPTIONS))
 
 
-_NO_ITEM: Final = "a set has an item that comes back as a dict or list, which no set can hold; use a list"
+_NO_ITEM: Final = "a set has an item that is stored as a dict or list, which a set cannot contain; use a list"
 
 
-def _lower_set(code: int, value: set[Any] | frozenset[Any]) -> ormsgpack.Ext:
+def _lower_set(code: int, value: Iterable[object]) -> ormsgpack.Ext:
     with _nesting:
-        items = sorted([_packb(item, _lower, _OPTIONS) for item in value])
+        items = sorted([_packb(item, _to_ext, _OPTIONS) for item in value])
     if any(item[0] & 0xF0 in (0x80, 0x90) or 0xDC <= item[0] <= 0xDF for item in items):  # a map or an array
         raise Unstorable(_NO_ITEM)
     return ormsgpack.Ext(code, array_header(len(items)) + b"".join(items))
@@ -270,12 +273,12 @@ def _lower_datetime(value: dt.datetime) -> ormsgpack.Ext:
 
 
 def _is_fixed_offset(zone: dt.tzinfo) -> bool:
-    """Whether it is the zone of Pydantic's own, which is nothing but an offset."""
+    """Whether it is Pydantic's own zone, which is only an offset."""
     return type(zone).__module__.partition(".")[0] in ("pydantic_core", "_pydantic_core")
 
 
 def _zone_name(zone: dt.tzinfo) -> str:
-    from zoneinfo import ZoneInfo  # loaded by those who use it
+    from zoneinfo import ZoneInfo  # imported only when a zone is used
 
     name = zone.key if isinstance(zone, ZoneInfo) else None
     if name is None:
@@ -316,8 +319,8 @@ _LOWER: Final[dict[type, Callable[[Any], object]]] = {
 }
 
 _BUILTIN: Final = frozenset({*_LOWER, type(None), bool, float, str, bytes, bytearray, memoryview, list, dict})
-_STRUCT_PARTS: Final[tuple[Any, ...]] = (bytes, bytearray, *_LOWER)
-"""What a struct's fields may hold as it is."""
+_STRUCT_PARTS: Final[tuple[type, ...]] = (bytes, bytearray, *_LOWER)
+"""Types that need no conversion in the fields of a struct."""
 
 
 def _lower_object(value: object) -> object:
@@ -328,7 +331,7 @@ def _lower_object(value: object) -> object:
 
 
 class _Trouble(threading.local):
-    """What went wrong in an extension: the decoder only says that something did."""
+    """The error in an extension: the decoder does not pass it on."""
 
     cause: Exception | None = None
 
@@ -336,7 +339,7 @@ class _Trouble(threading.local):
 _trouble = _Trouble()
 
 
-def _lift(code: int, payload: bytes) -> object:
+def _from_ext(code: int, payload: bytes) -> object:
     try:
         lift = _LIFT.get(code)
         if lift is None:
@@ -347,8 +350,8 @@ def _lift(code: int, payload: bytes) -> object:
         raise
 
 
-def _list(payload: bytes) -> list[Any]:
-    items = ormsgpack.unpackb(payload, ext_hook=_lift)
+def _list(payload: bytes) -> list[object]:
+    items = ormsgpack.unpackb(payload, ext_hook=_from_ext)
     if type(items) is not list:
         raise ValueError("an array was expected")
     return items

@@ -1,4 +1,7 @@
-"""The store that forgets: all in this process, nothing on disk. For tests, and the plainest reading of the port."""
+"""The memory store: everything in this process, nothing on disk.
+
+It is meant for tests, and is the simplest implementation of the port.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,19 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.clock import Clock
 from holdfast.errors import DamagedData, StoreClosed
-from holdfast.forking import watch
-from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Committed, Outcome, Refused, Take
-from holdfast.model.rows import (
-    AttachmentRow,
-    CheckpointRow,
-    EffectRow,
-    EntryRow,
-    GateRow,
-    ItemRow,
-    MessageRow,
-    RunRow,
-    TimerRow,
-)
-from holdfast.model.status import READY
+from holdfast.fork_safety import reset_after_fork
+from holdfast.model.commit import Commit, Committed, Outcome, Reason, Refused, TakeClaim
+from holdfast.model.rows import NO_RUN, READY, CheckpointRow, EffectRow, RunRow
+from holdfast.store.capabilities import About
+from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import Decision, decide, is_live
-from holdfast.store.finding import found_in
-from holdfast.store.folding import Change, FoldedLook, FoldedRun, change_of
-from holdfast.store.port import (
-    About,
-    CheckpointQuery,
-    Choose,
-    Mark,
-    RunQuery,
-    RunRows,
-    Seen,
-    Select,
-    StorePort,
-    Swept,
-    Usage,
-)
-from holdfast.store.pruning import ChooseEntries
-from holdfast.store.seal import check_run, next_epoch
-from holdfast.store.tags import read_metadata, tag
+from holdfast.store.folded_reads import FoldedReads
+from holdfast.store.folded_run import Change, FoldedRun, FoldedTransactionReads, change_of
+from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.port import Choose, Mark, RunQuery, ScanMark, SweepResult
 
 
-class _Look(FoldedLook):
+class _Reads(FoldedTransactionReads):
     """Reads inside a commit."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -59,19 +38,19 @@ class _Look(FoldedLook):
         return self._store.at(run)
 
 
-class MemoryStore(StorePort):
+class MemoryStore(FoldedReads):
     """Runs in dictionaries, guarded by one lock."""
 
     def __init__(self, clock: Clock) -> None:
         self.url = "memory:"
         self._clock = clock
         self.after_fork()
-        watch(self)
+        reset_after_fork(self)
         self._runs: dict[int, FoldedRun] = {}
         self._ids: dict[str, FoldedRun] = {}
         self._chunks: dict[int, dict[bytes, bytes]] = {}
         self._last_run = 0
-        self._look = _Look(self)
+        self._transaction_reads = _Reads(self)
         self._closed = False
         self._workers: dict[str, tuple[str, ...]] = {}
 
@@ -79,9 +58,9 @@ class MemoryStore(StorePort):
         self._lock = threading.RLock()
 
     def at(self, run: int) -> FoldedRun:
-        """The run of this number; an empty one if it has gone."""
+        """The run of this number; an empty one if it does not exist."""
         found = self._runs.get(run)
-        return found if found is not None else FoldedRun(Change(_NOBODY))
+        return found if found is not None else FoldedRun(Change(NO_RUN))
 
     def next_run(self) -> int:
         self._last_run += 1
@@ -90,22 +69,22 @@ class MemoryStore(StorePort):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
-        with self._open():
+        with self._reading():
             return [self._commit(commit) for commit in commits]
 
     def _commit(self, commit: Commit) -> Outcome:
         found = self._ids.get(commit.run_id)
         row = found.row if found else None
-        if row is not None:
-            try:
-                check_run(row)
-            except DamagedData as damage:
-                return Refused(why.DAMAGED, row, extra=damage)
-        made = decide(row, commit, self._clock.now_us(), self._clock.lease_time, self._look)
+        try:
+            made = decide(
+                row and verify_run(row), commit, self._clock.now_us(), self._clock.lease_time, self._transaction_reads
+            )
+        except DamagedData as damage:
+            return Refused(Reason.DAMAGED, row, error=damage)
         if isinstance(made, Refused):
             return made
         added = self._apply(made, commit) if made.fresh else 0
-        return Committed(made.run, made.numbers, added, made.checkpoint_id, made.covers, made.step, made.fresh)
+        return made.outcome(added)
 
     def _apply(self, made: Decision, commit: Commit) -> int:
         row, change = made.run, change_of(made, commit)
@@ -119,8 +98,8 @@ class MemoryStore(StorePort):
         roots = [c.root for c in change.checkpoints] + [a.root for a in change.attachments]
         return sum(len(chunk.body) for chunk in new) + sum(map(len, roots))
 
-    def claim_ready(self, takes: Sequence[Take], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
-        with self._open():
+    def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
+        with self._reading():
             ready = [
                 run.row
                 for run in self._runs.values()
@@ -137,209 +116,89 @@ class MemoryStore(StorePort):
             return claimed
 
     def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
-        with self._open():
+        with self._reading():
             run = self._ids.get(run_id)
             if run is None:
                 return None
-            numbers = choose([run.checkpoints[n] for n in sorted(run.checkpoints)], list(run.effects.values()))
+            numbers = choose(run.rows(CheckpointRow), run.rows(EffectRow))
             gone = [run.checkpoints[number] for number in numbers]
             run.apply(run.without_checkpoints(gone, reopen=reopen))
             return gone
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
-        with self._open():
+        with self._reading():
             run = self._ids.get(run_id)
             if run is None:
                 return None
-            check_run(run.row)
+            verify_run(run.row)
             change, removed = run.without_entries(choose, self._clock.now_us())
             if change is not None:
                 run.apply(change)
             return removed
 
-    def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
-        with self._open():
-            for run in self._family(family):
-                check_run(run.row)
-            late = [root for run in self._family(family) for root in run.roots(seen.get(run.row.run, Seen()))]
+    def sweep(self, family: int, dead: set[bytes], seen: dict[int, ScanMark], mark: Mark) -> SweepResult:
+        with self._reading():
+            for run in self._family_runs(family):
+                verify_run(run.row)
+            late = [root for run in self._family_runs(family) for root in run.roots(seen.get(run.row.run, ScanMark()))]
             chunks = self._chunks.get(family, {})
             gone = [chunks.pop(name) for name in dead - mark(late) if name in chunks]
             if gone:
-                for run in self._family(family):
+                for run in self._family_runs(family):
                     run.row = next_epoch(run.row)
-            return Swept(len(gone), sum(map(len, gone)))
+            return SweepResult(len(gone), sum(map(len, gone)))
 
     def delete_run(
         self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
     ) -> RunRow | Refused | None:
-        with self._open():
+        with self._reading():
             run = self._ids.get(run_id)
             if run is None:
                 return None
             if is_live(run.row, self._clock.lease_time):
-                return Refused(why.CLAIMED, run.row)
+                return Refused(Reason.CLAIMED, run.row)
             if seen is not None and run.row.commit_id != seen:
-                return Refused(why.CHANGED, run.row)
-            if family is not None and {each.row.run for each in self._family(run.row.family)} - family:
-                return Refused(why.CHANGED, run.row)
+                return Refused(Reason.CHANGED, run.row)
+            if family is not None and {each.row.run for each in self._family_runs(run.row.family)} - family:
+                return Refused(Reason.CHANGED, run.row)
             del self._ids[run_id], self._runs[run.row.run]
-            if not any(True for _ in self._family(run.row.family)):
+            if not self._family_runs(run.row.family):
                 self._chunks.pop(run.row.family, None)
             return run.row
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def run(self, run_id: str) -> RunRow | None:
-        with self._open():
-            found = self._ids.get(run_id)
-            return found.row if found else None
+    def _find(self, run_id: str) -> FoldedRun | None:
+        return self._ids.get(run_id)
 
-    def run_rows(self, run_id: str) -> RunRows | None:
-        with self._open():
-            found = self._ids.get(run_id)
-            return found.all_rows() if found else None
+    def _at(self, run: int) -> FoldedRun | None:
+        return self._runs.get(run)
 
-    def runs(self, query: RunQuery) -> list[RunRow]:
-        with self._open():
-            return [
-                run.row for _, run in sorted(self._runs.items(), reverse=True) if _matches(run.row, query)
-            ][: query.limit]  # fmt: skip
+    def _readable_runs(self) -> Iterable[FoldedRun]:
+        return self._runs.values()
 
-    def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
-        with self._open():
-            found = self._ids.get(run_id)
-            return (found.row, found.select(select)) if found else None
+    def _family_runs(self, family: int) -> list[FoldedRun]:
+        return [run for run in self._runs.values() if run.row.family == family]
 
-    def whole_checkpoint(
-        self, run_id: str, select: Select
-    ) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
-        with self._open():
-            return super().whole_checkpoint(run_id, select)
+    def _listed(self, _query: RunQuery) -> Iterable[RunRow]:
+        return [run.row for run in self._runs.values()]
 
-    def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
-        with self._open():
-            rows = self.at(run).checkpoints
-            return [rows[number] for number in sorted(rows) if number > after][: _all(limit)]
+    def _all_chunk_sizes(self) -> list[int]:
+        return [len(body) for chunks in self._chunks.values() for body in chunks.values()]
 
-    def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
-        with self._open():
-            if query.run_id is None:
-                return found_in(self._runs.values(), query)
-            found = self._ids.get(query.run_id)
-            return found_in([found], query) if found else []
-
-    def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
-        with self._open():
-            return [entry for entry in self.at(run).entries if entry.position > after][: _all(limit)]
-
-    def entry_at(self, run: int, position: int) -> EntryRow | None:
-        with self._open():
-            return self.at(run).entry_at(position)
-
-    def effects(self, run: int) -> list[EffectRow]:
-        with self._open():
-            return sorted(self.at(run).effects.values(), key=lambda effect: effect.number)
-
-    def effect(self, run: int, key: str) -> EffectRow | None:
-        with self._open():
-            return self.at(run).effects.get(key)
-
-    def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
-        with self._open():
-            runs = sorted(self._family(family), key=lambda run: run.row.run)
-            return [(run.row, run.effects[key]) for run in runs if key in run.effects]
-
-    def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
-        with self._open():
-            found = sorted(self.at(run).attachments.items())
-            return [
-                row for _, row in found if lane in (None, row.lane) and checkpoint_id in (None, row.checkpoint_id)
-            ]  # fmt: skip
-
-    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
-        with self._open():
-            wanted = set(places)
-            return [row for key, row in sorted(self.at(run).attachments.items()) if key[:2] in wanted]
-
-    def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
-        with self._open():
-            runs = list(self._runs.values()) if run is None else [self.at(run)]
-            found = [(r.row, gate) for r in runs for gate in r.gates.values() if state in (None, gate.state)]
-            return sorted(found, key=lambda pair: (pair[1].opened_us, pair[0].run, pair[1].gate))[: _all(limit)]
-
-    def expired_gates(self, limit: int) -> list[tuple[RunRow, GateRow]]:
-        now_us = self._clock.now_us()
-        found = [pair for pair in self.gates(None, "open", -1) if (pair[1].expires_us or 2**62) <= now_us]
-        return sorted(found, key=lambda pair: pair[1].expires_us or 0)[:limit]
-
-    def timers(self, run: int) -> list[TimerRow]:
-        with self._open():
-            return sorted(self.at(run).timers.values(), key=lambda timer: timer.due_us)
-
-    def due_timers(self, limit: int) -> list[tuple[RunRow, TimerRow]]:
-        with self._open():
-            now_us = self._clock.now_us()
-            found = [
-                (r.row, timer) for r in self._runs.values() for timer in r.timers.values() if timer.due_us <= now_us
-            ]
-            return sorted(found, key=lambda pair: pair[1].due_us)[:limit]
-
-    def expired_claims(self, limit: int) -> list[RunRow]:
-        with self._open():
-            lease = self._clock.lease_time
-            return [r.row for r in self._runs.values() if r.row.owner and not is_live(r.row, lease)][:limit]
-
-    def held(self, limit: int, after: int = 0) -> list[RunRow]:
-        with self._open():
-            found = [run.row for number, run in sorted(self._runs.items()) if number > after and run.row.owner]
-            return found[: _all(limit)]
-
-    def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
-        with self._open():
-            return [item for n, item in sorted(self.at(run).items.items()) if n > after and not item.taken][
-                : _all(limit)
-            ]
-
-    def outbox(self, limit: int) -> list[tuple[RunRow, MessageRow]]:
-        with self._open():
-            found = [(r.row, message) for r in self._runs.values() for message in r.messages.values()]
-            return sorted(found, key=lambda pair: (pair[1].created_us, pair[0].run, pair[1].number))[:limit]
+    def _file_bytes(self, chunk_bytes: int) -> int:  # noqa: ARG002
+        return 0
 
     def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        with self._open():
+        with self._reading():
             chunks = self._chunks.get(family, {})
             return {name: chunks[name] for name in hashes if name in chunks}
 
     def chunk_sizes(self, family: int) -> dict[bytes, int]:
-        with self._open():
+        with self._reading():
             return {name: len(body) for name, body in self._chunks.get(family, {}).items()}
 
-    def roots(self, family: int) -> tuple[list[bytes], dict[int, Seen]]:
-        with self._open():
-            runs = list(self._family(family))
-            seen = {r.row.run: Seen(r.row.serial, r.row.attached, r.row.rewrites) for r in runs}
-            return [root for run in runs for root in run.roots(Seen(rewrites=run.row.rewrites))], seen
-
-    def usage(self) -> Usage:
-        with self._open():
-            runs = list(self._runs.values())
-            statuses: dict[str, int] = {}
-            for run in runs:
-                statuses[run.row.status] = statuses.get(run.row.status, 0) + 1
-            bodies = [body for chunks in self._chunks.values() for body in chunks.values()]
-            return Usage(
-                runs=statuses,
-                checkpoints=sum(len(run.checkpoints) for run in runs),
-                entries=sum(len(run.entries) for run in runs),
-                effects=sum(len(run.effects) for run in runs),
-                attachments=sum(len(run.attachments) for run in runs),
-                chunks=len(bodies),
-                chunk_bytes=sum(map(len, bodies)),
-                root_bytes=sum(len(root) for run in runs for root in run.roots(Seen(rewrites=run.row.rewrites))),
-                file_bytes=0,
-            )
-
-    def about(self) -> About:
+    def describe(self) -> About:
         return About({"kept": "in memory"}, risks=("it is kept in memory, and ends with this process",))
 
     def check(self) -> list[str]:
@@ -358,31 +217,7 @@ class MemoryStore(StorePort):
     def close(self) -> None:
         self._closed = True
 
-    def _family(self, family: int) -> Iterable[FoldedRun]:
-        return (run for run in self._runs.values() if run.row.family == family)
-
-    def _open(self) -> threading.RLock:
+    def _reading(self) -> threading.RLock:
         if self._closed:
-            raise StoreClosed("this memory: store was closed; what it held is gone")
+            raise StoreClosed("this memory: store was closed, and its runs are gone; open another one")
         return self._lock
-
-
-_NOBODY = RunRow(0, "", 0, b"", "", "", b"", b"", 0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0, 0, 0, "", b"", 0, "", 0, 0, b"")
-
-
-def _all(limit: int) -> int | None:
-    return None if limit < 0 else limit
-
-
-def _matches(row: RunRow, query: RunQuery) -> bool:
-    if not row.run_id.startswith(query.prefix) or query.family not in (None, row.family):
-        return False
-    if query.statuses and row.status not in query.statuses:
-        return False
-    if query.workflow is not None and row.workflow != query.workflow:
-        return False
-    if query.before is not None and row.run >= query.before:
-        return False
-    if not query.tags:
-        return True
-    return set(query.tags) <= {tag(key, value) for key, value in read_metadata(row.metadata).items()}

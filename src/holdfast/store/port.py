@@ -1,14 +1,14 @@
-"""The port: what a store must be able to do. `holdfast.testing.contract` says the same as tests.
+"""The port: the interface of every store. `holdfast.testing.contract` tests it.
 
-A store keeps rows and bytes. Every verb blocks and is one atomic change or one read; none of them holds a lock or a
-transaction when it returns. `commit` is the only way anything is written to a run. Everything users call (save, claim,
-answer, fork, …) is composed of these verbs, once, in `holdfast.verbs`.
+A store keeps rows and bytes. Every method of the port blocks and is one atomic change or one read; none of them holds a
+lock or a transaction when it returns. Only `commit` adds anything to a run. Everything that users call (save, claim,
+answer, fork, …) is composed of these methods, once, in `holdfast.operations`.
 
 What every store promises:
 
-1. A commit is applied whole or not at all, and `Committed` is only returned once it is durable as the store names it.
-2. `decide` sees the run's row as of the moment of the commit; no other commit of that run comes in between.
-3. Commits given together may become durable together, but each stands for itself: one refused leaves the others be.
+1. A commit is applied completely or not at all, and `Committed` is only returned once it is durable.
+2. `decide` sees the run's row as of the commit; no other commit of that run is applied in between.
+3. Commits given together may become durable together, but are independent: a refused one does not affect the others.
 4. Reads see what was committed before they began. Numbers (positions, checkpoints, items) only grow and are not reused.
 5. Leases are measured on one clock for all users of the store.
 """
@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
-from holdfast.model.commit import Commit, Outcome, Refused, Take
+from holdfast.model.commit import Commit, Outcome, Refused, TakeClaim
 from holdfast.model.rows import (
     AttachmentRow,
     CheckpointRow,
@@ -29,10 +28,11 @@ from holdfast.model.rows import (
     GateRow,
     ItemRow,
     MessageRow,
+    Row,
     RunRow,
     TimerRow,
 )
-from holdfast.store.pruning import ChooseEntries
+from holdfast.store.journal_pruning import ChooseEntries
 
 
 class Select(NamedTuple):
@@ -48,16 +48,19 @@ class Select(NamedTuple):
 
 
 class RunQuery(NamedTuple):
-    """Which runs: newest first, those made before the run numbered `before`."""
+    """Which runs: newest first, those created before the run numbered `before`."""
 
     statuses: tuple[str, ...] = ()
     workflow: str | None = None
     tags: tuple[tuple[str, bytes], ...] = ()
     before: int | None = None
     limit: int = 50
+    """-1 means all."""
     prefix: str = ""
     """How their ids begin, compared byte by byte."""
     family: int | None = None
+    claimed: Literal["any", "expired"] | None = None
+    """Only runs that have an owner, or only those whose lease has expired."""
 
 
 class CheckpointQuery(NamedTuple):
@@ -70,14 +73,22 @@ class CheckpointQuery(NamedTuple):
     """None: of all lanes."""
     checkpoint_id: str | None = None
     tags: tuple[tuple[str, bytes], ...] = ()
-    """Metadata of the checkpoint: key and encoded value. All must be there, compared exactly."""
+    """Metadata of the checkpoint: key and encoded value. All must match exactly."""
     before: tuple[int, int] | None = None
-    """Only those that come behind this place: (0, number) in one run, (created_us, run << 32 | number) in all."""
+    """Only those after this place: (0, number) in one run, (created_us, run << 32 | number) in all."""
     by_id: tuple[str, int] | None = None
-    """Largest id first, compared byte by byte, and of equal ids the newest; only those that come behind this place:
-    (id, number) in one run, (id, run << 32 | number) in all. (id, 0) stands for all smaller ids."""
+    """Largest id first, compared byte by byte, and of equal ids the newest; only those after this place:
+    (id, number) in one run, (id, run << 32 | number) in all. (id, 0) means all smaller ids."""
     limit: int = 100
     """-1 means all."""
+
+
+class Selected(NamedTuple):
+    """A run and one of its checkpoints, with its attachments if they were asked for."""
+
+    run: RunRow
+    checkpoint: CheckpointRow | None
+    attachments: list[AttachmentRow] = []  # noqa: RUF012 - read only
 
 
 class RunRows(NamedTuple):
@@ -90,21 +101,21 @@ class RunRows(NamedTuple):
     attachments: list[AttachmentRow]
     gates: list[GateRow] = []  # noqa: RUF012 - read only
     items: list[ItemRow] = []  # noqa: RUF012 - read only
-    """Also those that were taken."""
+    """Including those that were taken."""
     timers: list[TimerRow] = []  # noqa: RUF012 - read only
     messages: list[MessageRow] = []  # noqa: RUF012 - read only
     """Those that are not known to be delivered."""
 
 
-class Seen(NamedTuple):
-    """How much of a run somebody has looked at."""
+class ScanMark(NamedTuple):
+    """How far the roots of a run were read."""
 
     serial: int = 0
     attached: int = 0
     rewrites: int = 0
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """What a sweep removed."""
 
     chunks: int
@@ -124,277 +135,159 @@ class Usage(NamedTuple):
     chunk_bytes: int
     root_bytes: int
     file_bytes: int
-    """On disk, with everything the store keeps beside its data; 0 where there is no disk."""
+    """On disk, with everything the store keeps besides its data; 0 where there is no disk."""
 
 
-class About(NamedTuple):
-    """What a store stands on, found out without reading what it holds."""
-
-    facts: dict[str, str]
-    """Versions and settings by name, for people."""
-    path: str | None = None
-    """Where on this machine's disk it is; None if it is not."""
-    bytes: int | None = None
-    """How large it is, if that is quickly told."""
-    clock_us: int | None = None
-    """The time of the machine it is on, if that is another."""
-    risks: tuple[str, ...] = ()
-    """Settings with which something acknowledged can be lost."""
-
-
-class Presence(Enum):
-    """What an owner knows about itself: whether other processes may have declared it dead."""
-
-    SURE = "sure"
-    """Not yet, and not in this moment: it may begin an effect."""
-    UNSURE = "unsure"
-    """It may be about to happen: its connection was lost, or did not answer for a while."""
-    LOST = "lost"
-    """It was declared dead: its claims are forfeited, and it needs another name."""
-
-
-_HELD_BATCH: Final = 1000
+Kind = TypeVar("Kind", bound=Row)
+Key = int | str | tuple[str, str]
 
 Choose = Callable[[list[CheckpointRow], list[EffectRow]], Iterable[int]]
-"""Says which checkpoints, by number, are to go."""
+"""Selects the checkpoints to remove, by number."""
 
 Mark = Callable[[list[bytes]], set[bytes]]
-"""Gives the hashes of all chunks these roots lead to."""
+"""Returns the hashes of all chunks that are reachable from these roots."""
 
 
 class StorePort(ABC):
-    """A place where runs live."""
+    """A store of runs. `holdfast.store.capabilities` has what only some stores can do."""
 
     url: str
-    """What it was opened as, for messages."""
+    """The URL it was opened with, for messages."""
 
-    # --- writing -----------------------------------------------------------------------------------------------------
+    # --- writes ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Apply each commit or refuse it; one outcome for each, in order. Durable together."""
 
     @abstractmethod
-    def claim_ready(self, takes: Sequence[Take], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
+    def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
         """Take ready runs, longest ready first, one for each take; only of these workflows, if any are given."""
 
     @abstractmethod
     def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
-        """Remove the checkpoints that `choose` picks, with their attachments; None if the run is not there.
+        """Remove the checkpoints that `choose` picks, with their attachments; None if the run does not exist.
 
-        `choose` sees all checkpoints (oldest first) and all effects as of this very change, so nothing that became
-        worth keeping in the meantime is removed. A lane that loses its newest checkpoint goes back, in this change, to
-        the newest that remains on it, or to none; then the run's row has another commit id, and its `serial` stays.
-        With `reopen`, a completed run whose default lane goes back is waiting, in this change: what is the newest now
-        may not be the end. Works while somebody holds the run. `holdfast.store.heads` says where heads go.
+        `choose` gets all checkpoints (oldest first) and all effects inside the transaction, so a checkpoint that became
+        needed in the meantime is not removed. A lane that loses its newest checkpoint goes back, in the same
+        transaction, to the newest that remains on it, or to none; the run's row then gets a new commit id and keeps its
+        `serial`. With `reopen`, a completed run whose default lane goes back becomes waiting, because its newest
+        checkpoint may no longer be its end. The claim is not checked. `store.journal_pruning` computes the heads.
         """
 
     @abstractmethod
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
-        """Remove the journal entries that `choose` picks and put one row in the place of each range of them.
+        """Replace each range of journal entries that `choose` picks by one row; None if the run does not exist.
 
-        `choose` sees the run's row and its checkpoints (oldest first) as of this very change. Ranges that touch each
-        other, or what was removed before, become one. Works while somebody holds the run: of its row only the commit
-        id changes. Returns how many entries were removed; None if the run is not there. `holdfast.store.pruning` says
-        what the rows are.
+        `choose` gets the run's row and its checkpoints (oldest first) inside the transaction. Ranges that touch each
+        other, or a range pruned earlier, become one. The claim is not checked; of the run's row only the commit id
+        changes. Returns the number of entries removed. `holdfast.store.journal_pruning` defines the rows.
         """
 
     @abstractmethod
-    def sweep(self, family: int, dead: set[bytes], seen: dict[int, Seen], mark: Mark) -> Swept:
-        """Remove chunks nobody needs.
+    def sweep(self, family: int, dead: set[bytes], seen: dict[int, ScanMark], mark: Mark) -> SweepResult:
+        """Remove the chunks `dead` of a family, except those that newer roots need.
 
-        `dead` are the family's chunks that no root led to when the caller looked, and `seen` is what it had looked at.
-        Roots that came in since are given to `mark`, and what they lead to is spared. Every run of the family gets a
-        new `gc_epoch`, so a writer that relies on a chunk it has not just written is refused and sends it again.
+        `seen` is what `roots` returned when the caller computed `dead`. Roots written since are given to `mark`, and
+        the chunks it returns are kept. Every run of the family gets a new `gc_epoch`, so a writer that relies on a
+        chunk it has not just written is refused and sends the chunk again.
         """
 
     @abstractmethod
     def delete_run(
         self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
     ) -> RunRow | Refused | None:
-        """Remove the run and all that is its own, and the family's chunks if it was the last of its family.
+        """Remove the run with all its rows, and the chunks of its family if it was the last member.
 
-        Refused while somebody holds the run, if `seen` is not the id of its last commit (it was changed since the
-        caller looked at it), and if a run that is not in `family` (their numbers) has joined. None: it is not there.
+        Refused while the run is claimed, if `seen` is not the id of its last commit, and if a run whose number is not
+        in `family` has joined the family. None: the run does not exist.
         """
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- runs --------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def run(self, run_id: str) -> RunRow | None:
-        """The run's row, as stored; whoever uses it checks its seal."""
-
-    @abstractmethod
-    def run_rows(self, run_id: str) -> RunRows | None:
-        """The run with all its rows, of one moment, as stored; None if it is not there."""
+        """The run's row, as stored; the caller verifies its checksum."""
 
     @abstractmethod
     def runs(self, query: RunQuery) -> list[RunRow]:
         """Runs, newest first."""
 
     @abstractmethod
-    def checkpoint(self, run_id: str, select: Select) -> tuple[RunRow, CheckpointRow | None] | None:
-        """The run and one of its checkpoints, of one moment; None if the run is not there."""
+    def run_rows(self, run_id: str) -> RunRows | None:
+        """The run with all its rows, of one moment, as stored; None if it does not exist."""
 
-    def whole_checkpoint(
-        self, run_id: str, select: Select
-    ) -> tuple[RunRow, CheckpointRow | None, list[AttachmentRow]] | None:
-        """Like `checkpoint`, with the checkpoint's attachments, all of one moment."""
-        while True:
-            found = self.checkpoint(run_id, select)
-            if found is None or found[1] is None:
-                return None if found is None else (found[0], None, [])
-            attached = self.attachments_of(found[0].run, [(found[1].lane, found[1].checkpoint_id)])
-            # A checkpoint goes together with its attachments: if it is still there, they were.
-            if self.checkpoint(run_id, select) == found:
-                return found[0], found[1], attached
+    # --- rows of one run ---------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def checkpoints(self, run: int, after: int, limit: int) -> list[CheckpointRow]:
-        """Checkpoints numbered above `after`, oldest first; a limit of -1 means all."""
+    def rows(
+        self, kind: type[Kind], run: int, after: int = 0, limit: int = -1, keys: Collection[Key] | None = None
+    ) -> list[Kind]:
+        """Rows of one kind of one run, as stored, in their order; at most `limit`, -1 means all.
+
+        | kind | order | selected by `keys` |
+        |---|---|---|
+        | CheckpointRow, MessageRow | number | |
+        | ItemRow | number; only items that were not taken | |
+        | EntryRow | position | position; a pruned entry is found by every position it covers |
+        | EffectRow | number | key |
+        | AttachmentRow | lane, checkpoint id, key | (lane, checkpoint id) |
+        | GateRow | time of opening, name | |
+        | TimerRow | due time, name | |
+
+        Of kinds that are ordered by a number or a position only those above `after` are returned.
+        """
+
+    @abstractmethod
+    def checkpoint(self, run_id: str, select: Select, *, attachments: bool = False) -> Selected | None:
+        """The run and one of its checkpoints, of one moment; None if the run does not exist."""
+
+    # --- rows of several runs, each with its run ----------------------------------------------------------------------
 
     @abstractmethod
     def find_checkpoints(self, query: CheckpointQuery) -> list[tuple[RunRow, CheckpointRow]]:
         """Checkpoints with their runs, as stored, newest first: by number in one run, by date and number in all.
 
-        With `by_id` they come in the order of ids. The search of one run reads no other; a search of all runs may read
-        through all checkpoints.
+        With `by_id` they are in the order of ids. A search of one run reads only that run; a search of all runs may
+        read all checkpoints.
         """
 
     @abstractmethod
-    def entries(self, run: int, after: int, limit: int) -> list[EntryRow]:
-        """Journal entries behind position `after`, in order; a limit of -1 means all."""
-
-    @abstractmethod
-    def entry_at(self, run: int, position: int) -> EntryRow | None:
-        """The journal entry that stands at `position` or, if it was pruned, for it: the last one up to there."""
-
-    @abstractmethod
-    def effects(self, run: int) -> list[EffectRow]:
-        """The ledger, in the order in which the effects were first recorded."""
-
-    @abstractmethod
-    def effect(self, run: int, key: str) -> EffectRow | None:
-        """One line of the ledger."""
-
-    @abstractmethod
     def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
-        """The lines with this key in the ledgers of all runs of a family, oldest run first."""
+        """The effects with this key in the ledgers of all runs of a family, oldest run first."""
 
     @abstractmethod
-    def attachments(self, run: int, lane: str | None, checkpoint_id: str | None) -> list[AttachmentRow]:
-        """Attachments by key; of one checkpoint, or with None all there are."""
+    def gates(self, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
+        """Gates of all runs in this state, or in any, the longest open first; a limit of -1 means all."""
 
     @abstractmethod
-    def attachments_of(self, run: int, places: Sequence[tuple[str, str]]) -> list[AttachmentRow]:
-        """The attachments of several checkpoints, given as lane and id, ordered by lane, checkpoint and key."""
+    def due(self, kind: type[Kind], limit: int) -> list[tuple[RunRow, Kind]]:
+        """What needs action now, the longest overdue first; a limit of -1 means all.
 
-    @abstractmethod
-    def gates(self, run: int | None, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
-        """Gates, longest open first, of one run or of all."""
+        GateRow: open gates that have expired. TimerRow: timers whose time has come. MessageRow: outbox messages that
+        are not known to be delivered, oldest first.
+        """
 
-    @abstractmethod
-    def expired_gates(self, limit: int) -> list[tuple[RunRow, GateRow]]:
-        """Open gates whose time has come, the longest overdue first."""
-
-    @abstractmethod
-    def timers(self, run: int) -> list[TimerRow]:
-        """The run's timers, the next first."""
-
-    @abstractmethod
-    def due_timers(self, limit: int) -> list[tuple[RunRow, TimerRow]]:
-        """Timers whose time has come, the longest overdue first."""
-
-    @abstractmethod
-    def expired_claims(self, limit: int) -> list[RunRow]:
-        """Runs that have an owner who is gone."""
-
-    @abstractmethod
-    def held(self, limit: int, after: int = 0) -> list[RunRow]:
-        """Runs that have an owner, gone or not, by number; those numbered above `after`."""
-
-    @abstractmethod
-    def inbox(self, run: int, after: int, limit: int) -> list[ItemRow]:
-        """Items numbered above `after` that were not taken, oldest first."""
-
-    @abstractmethod
-    def outbox(self, limit: int) -> list[tuple[RunRow, MessageRow]]:
-        """Messages that are not known to be delivered, of all runs, oldest first."""
+    # --- chunks ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The bodies of these chunks, as far as they are there."""
+        """The bodies of these chunks, without those that do not exist."""
 
     @abstractmethod
     def chunk_sizes(self, family: int) -> dict[bytes, int]:
-        """The hashes of all chunks of a family, and how large their bodies are."""
+        """The hashes of all chunks of a family with the sizes of their bodies."""
 
     @abstractmethod
-    def roots(self, family: int) -> tuple[list[bytes], dict[int, Seen]]:
-        """All roots of a family, of checkpoints and attachments, and how much of each run they are; of one moment."""
+    def roots(self, family: int) -> tuple[list[bytes], dict[int, ScanMark]]:
+        """All roots of a family, of checkpoints and attachments, and how far each run was read; of one moment."""
+
+    # --- the store itself ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def usage(self) -> Usage:
         """What the store holds."""
 
     @abstractmethod
-    def check(self) -> list[str]:
-        """What the machinery below (a database's own check) finds wrong."""
-
-    def about(self) -> About:
-        """Versions and settings of what is below. Quick, however much the store holds."""
-        return About({})
-
-    # --- life --------------------------------------------------------------------------------------------------------
-
-    def announce(self, owner: str) -> None:  # noqa: B027 - a store that cannot do better does nothing
-        """Give a sign of life as `owner`, which ends with this process, or with `close`. Nothing, if a store cannot."""
-
-    def is_gone(self, owner: str) -> bool:  # noqa: ARG002
-        """True: whoever announced itself as `owner` is certainly dead. False: it lives, or that is not known."""
-        return False
-
-    def gone_owners(self, owners: Collection[str]) -> set[str]:
-        """Those of `owners` for which `is_gone` is true."""
-        return {owner for owner in sorted(owners) if self.is_gone(owner)}
-
-    def claims_of_dead(self) -> list[RunRow]:
-        """All runs held by owners that are known to be dead. What other dead owners have left is removed.
-
-        The rows are read before the owners are judged: a claim taken later, by a new process of the same name, has
-        another fence.
-        """
-        held = self.all_held()
-        owners = {row.owner for row in held}
-        dead = self.gone_owners(owners)
-        self.bury(owners)
-        return [row for row in held if row.owner in dead]
-
-    def all_held(self) -> list[RunRow]:
-        """All runs that have an owner, by number."""
-        held: list[RunRow] = []
-        while rows := self.held(_HELD_BATCH, held[-1].run if held else 0):
-            held += rows
-        return held
-
-    def presence(self, owner: str) -> Presence:  # noqa: ARG002
-        """What is known here about an owner announced here, without I/O."""
-        return Presence.SURE
-
-    def confirm(self, owner: str) -> Presence:
-        """Make sure that `owner` is not declared dead: SURE or LOST, or a StorageError if that cannot be found out."""
-        return self.presence(owner)
-
-    def register_worker(self, owner: str, workflows: Sequence[str], lease_us: int) -> None:  # noqa: B027
-        """Let others know which workflows the announced `owner` executes, for `lease_us` at least. None: it stopped."""
-
-    def workers(self) -> dict[str, tuple[str, ...]] | None:
-        """The workflows of each living worker; None if the store cannot tell."""
-        return None
-
-    def bury(self, holding: Collection[str]) -> None:  # noqa: B027
-        """Remove what owners who are gone have left, except of those who still are `holding` something."""
-
-    @abstractmethod
     def close(self) -> None:
-        """Give back what the store holds. Closing twice is no mistake."""
+        """Release all resources. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""For those who test with Holdfast, or bring a store of their own.
+"""Test support for applications, and the contract that every store must pass.
 
 `StoreContract` defines what a store is. Run it on yours:
 
@@ -8,6 +8,8 @@
         def open_port(self, clock):
             return MyStore(clock)
 
+Each subject of the contract can be run alone, for example `holdfast.testing.contract.ClaimContract`.
+
 `replay(app, run_id)` replays a stored run against the code of today, without doing or writing anything.
 
 `ManualClock` and `CountedIds` take time and chance out of tests: `holdfast.open("memory:", clock=ManualClock())`.
@@ -15,8 +17,8 @@
 
 from __future__ import annotations
 
-from holdfast.runtime.rehearsal import Replayed, replay
+from holdfast.runtime.replay import Replayed, replay
 from holdfast.testing.contract import StoreContract
-from holdfast.testing.doubles import CountedIds, ManualClock
+from holdfast.testing.fakes import CountedIds, ManualClock
 
 __all__ = ["CountedIds", "ManualClock", "Replayed", "StoreContract", "replay"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.adapters.langgraph.claims import ThreadClaim
-from holdfast.adapters.langgraph.errors import TypeRefused, ValueUnreadable
-from holdfast.adapters.langgraph.migrating import Migrated, migrate
+from holdfast.adapters.langgraph.migration import Migrated, migrate
 from holdfast.adapters.langgraph.retention import Retained
 from holdfast.adapters.langgraph.saver import HoldfastSaver
-from holdfast.adapters.langgraph.serde import StrictSerializer
+from holdfast.adapters.langgraph.serde import StrictSerializer, TypeRefused, ValueUnreadable
+from holdfast.adapters.langgraph.thread import ThreadClaim
 
 __all__ = [
     "HoldfastSaver",

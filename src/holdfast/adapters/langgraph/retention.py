@@ -1,4 +1,4 @@
-"""Retention: what becomes of old checkpoints and of threads nobody uses any more."""
+"""Retention: removal of old checkpoints and idle threads."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import datetime as dt
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from holdfast.adapters.langgraph.claims import place_for
-from holdfast.adapters.langgraph.removing import Choose, all_but_newest, finished_calls, listed, remove
-from holdfast.adapters.langgraph.threads import WORKFLOW, thread_row
+from holdfast.adapters.langgraph import delete
+from holdfast.adapters.langgraph.delta_channels import retry_if_changed
+from holdfast.adapters.langgraph.put import FINE
+from holdfast.adapters.langgraph.thread import WORKFLOW, access_for, require_thread
 from holdfast.clock import US
+from holdfast.drivers import Plan
 from holdfast.errors import DamagedData, InvalidInput, RunClaimed
-from holdfast.model.rows import CheckpointRow, RunRow
+from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, RunRow
+from holdfast.model.views import Keep
+from holdfast.operations import prune
+from holdfast.operations.context import Access, StoreContext
+from holdfast.operations.prune import reasons_to_keep
+from holdfast.operations.read import known_run
+from holdfast.operations.state_commit import BulkEncoder
+from holdfast.store.checksum import verify_run
 from holdfast.store.port import RunQuery
-from holdfast.store.seal import check_run
-from holdfast.verbs import keeping
-from holdfast.verbs.core import Core, Place
-from holdfast.verbs.plans import Plan
 
 Age = dt.timedelta | float
 _PAGE: Final = 500
@@ -30,19 +36,19 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
     """What `retain` did, or in a dry run would do."""
 
     threads: int
-    """Looked at."""
+    """Threads examined."""
     checkpoints: int
-    """Removed, of threads that stay."""
+    """Checkpoints removed from kept threads."""
     threads_removed: int
     skipped: tuple[str, ...]
-    """Threads that were left alone, because somebody holds them or they are damaged, each with the reason."""
+    """Threads that were skipped because they are claimed or damaged, each with the reason."""
     bytes_freed: int
     """0 in a dry run."""
     dry_run: bool
 
 
 def retain(
-    place: Place,
+    access: Access,
     last: int | None,
     newer_than: Age | None,
     idle: Age | None,
@@ -50,33 +56,33 @@ def retain(
     *,
     dry_run: bool,
 ) -> Plan[Retained]:
-    """The plan of `HoldfastSaver.retain`, where it is described."""
+    """The plan of `HoldfastSaver.retain`, which documents it."""
     if last is None and newer_than is None and idle is None:
         raise InvalidInput("retain needs a rule: last=, newer_than= or idle=")
     if last is not None and (type(last) is not int or last < 1):
         raise InvalidInput(f"last must be a whole number from 1 on, not {last!r}")
     young_us, idle_us = _us("newer_than", newer_than), _us("idle", idle)
-    core, now_us = place.core, place.core.clock.now_us()
-    looked = checkpoints = threads = freed = 0
+    core, now_us = access.core, access.core.clock.now_us()
+    examined = checkpoints = threads = freed = 0
     skipped: list[str] = []
     families: set[int] = set()
-    named = None if thread_ids is None else listed("thread_ids", thread_ids)
+    named = None if thread_ids is None else delete.check_ids("thread_ids", thread_ids)
     rule = _rule(last, None if young_us is None else now_us - young_us)
     before: int | None = None
     while True:
-        rows: list[RunRow] = yield lambda before=before: _page(core, named, before)  # type: ignore[misc]
+        rows: list[RunRow] = yield lambda before=before: _page(core, named, before)
         for run in rows:
-            looked += 1
+            examined += 1
             try:
                 if idle_us is not None and run.updated_us < now_us - idle_us:
-                    whole = (yield lambda run=run: _remove_whole(core, run)) if not dry_run else 0  # type: ignore[misc]
+                    whole = (yield lambda run=run: _remove_whole(core, run)) if not dry_run else 0
                     if whole is not None:
                         threads, freed = threads + 1, freed + whole
                         families.add(run.family)
                         continue
                 if last is not None or young_us is not None:
-                    holder = place_for(core, run.run_id)
-                    removed = yield from remove(holder, run.run_id, rule, dry_run=dry_run, sweep=False)
+                    holder = access_for(core, run.run_id)
+                    removed = yield from delete.remove(holder, run.run_id, rule, dry_run=dry_run, sweep=False)
                     checkpoints, freed = checkpoints + removed.checkpoints, freed + removed.bytes
                     families |= {run.family} if removed.checkpoints else set()
             except (RunClaimed, DamagedData) as problem:
@@ -85,18 +91,22 @@ def retain(
             break
         before = rows[-1].run
     for family in sorted(families) if not dry_run else ():
-        swept = yield lambda family=family: _swept(core, family)  # type: ignore[misc]
+        swept = yield lambda family=family: _sweep(core, family)
         freed += swept
     return Retained(
-        threads=looked, checkpoints=checkpoints, threads_removed=threads, skipped=tuple(skipped), bytes_freed=freed,
+        threads=examined,
+        checkpoints=checkpoints,
+        threads_removed=threads,
+        skipped=tuple(skipped),
+        bytes_freed=freed,
         dry_run=dry_run,
-    )  # fmt: skip
+    )
 
 
-def _swept(core: Core, family: int) -> int:
+def _sweep(core: StoreContext, family: int) -> int:
     try:
-        return keeping.sweep(core, family).bytes
-    except DamagedData:  # what a damaged checkpoint leads to is not known, so nothing may be taken from it
+        return prune.sweep(core, family).bytes
+    except DamagedData:  # the chunks of a damaged checkpoint are unknown, so nothing is freed
         return 0
 
 
@@ -109,27 +119,27 @@ def _us(what: str, age: Age | None) -> int | None:
     return int(seconds * US)
 
 
-def _page(core: Core, named: list[str] | None, before: int | None) -> list[RunRow]:
+def _page(core: StoreContext, named: list[str] | None, before: int | None) -> list[RunRow]:
     if named is None:
         return core.port.runs(RunQuery(workflow=WORKFLOW, before=before, limit=_PAGE))
     found = [core.port.run(name) for name in named]
-    return [thread_row(check_run(run)) for run in found if run is not None]
+    return [require_thread(verify_run(run)) for run in found if run is not None]
 
 
-def _rule(last: int | None, since_us: int | None) -> Choose:
+def _rule(last: int | None, since_us: int | None) -> delete.Choose:
     def choose(rows: list[CheckpointRow]) -> set[int]:
         old = {row.number for row in rows if since_us is None or row.created_us < since_us}
-        gone = old & all_but_newest(rows, 1 if last is None else last)
+        gone = old & delete.all_but_newest(rows, 1 if last is None else last)
         gone -= _replayed_from(rows, gone)
-        return gone | finished_calls(rows, gone)
+        return gone | delete.finished_calls(rows, gone)
 
     return choose
 
 
 def _replayed_from(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
-    """The checkpoints that subgraphs which remember begin with, if the graph is replayed from one that stays.
+    """Return the checkpoints of subgraphs with memory that a replay from a kept checkpoint starts with.
 
-    LangGraph asks for the largest id below that of the graph's checkpoint.
+    LangGraph reads the one with the largest id below that of the graph's checkpoint.
     """
     lanes: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for row in rows:
@@ -142,8 +152,8 @@ def _replayed_from(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
     return found
 
 
-def _remove_whole(core: Core, run: RunRow) -> int | None:
-    """Remove a thread that has not changed since it was looked at; what that freed. None if it has, or is held."""
+def _remove_whole(core: StoreContext, run: RunRow) -> int | None:
+    """Remove a thread unless it changed since it was read or is claimed; return the bytes freed, or None."""
     before = _total(core, run)
     gone = core.port.delete_run(run.run_id, run.commit_id)
     if not isinstance(gone, RunRow):
@@ -152,8 +162,33 @@ def _remove_whole(core: Core, run: RunRow) -> int | None:
     return before - sum(core.port.chunk_sizes(run.family).values())
 
 
-def _total(core: Core, run: RunRow) -> int:
-    """What a thread takes, with all chunks of its family, which go with the last thread of it."""
-    rows = [len(row.root) for row in core.port.checkpoints(run.run, 0, -1)]
-    rows += [len(row.root) for row in core.port.attachments(run.run, None, None)]
-    return keeping.record_bytes(core, run) + sum(rows) + sum(core.port.chunk_sizes(run.family).values())
+def _total(core: StoreContext, run: RunRow) -> int:
+    """Return the stored bytes of a thread, including all chunks of its family, which its last thread frees."""
+    rows = [len(row.root) for row in core.port.rows(CheckpointRow, run.run)]
+    rows += [len(row.root) for row in core.port.rows(AttachmentRow, run.run)]
+    return prune.record_bytes(core, run) + sum(rows) + sum(core.port.chunk_sizes(run.family).values())
+
+
+def fold(access: Access, thread_id: str, keep: Keep) -> Plan[None]:
+    """Attach folds to the checkpoints of a thread that `keep` keeps and whose parents it removes."""
+    run, rows, gone = yield lambda: _choose(access.core, thread_id, keep)
+    yield from delete.attach_folds(access, run, rows, gone)
+
+
+def plan_fold(core: StoreContext, thread_id: str, keep: Keep) -> set[bytes]:
+    """Return the hashes of the chunks of these folds."""
+    run, rows, gone = _choose(core, thread_id, keep)
+    encoder = BulkEncoder(FINE)
+    for row in delete.orphaned_by(rows, gone):
+        value = retry_if_changed(core, thread_id, partial(delete.make_fold, core, run, row))
+        if value is not None:
+            encoder.encode_value(value)
+    return set(encoder.chunks)
+
+
+def _choose(core: StoreContext, thread_id: str, keep: Keep) -> tuple[RunRow, list[CheckpointRow], set[int]]:
+    """Return the thread, its checkpoints, and the numbers of those to remove."""
+    run = known_run(core, thread_id)
+    rows = core.port.rows(CheckpointRow, run.run)
+    kept = reasons_to_keep(keep, rows, core.port.rows(EffectRow, run.run), None)
+    return run, rows, {row.number for row in rows if row.number not in kept}

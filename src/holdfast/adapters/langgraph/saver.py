@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -18,31 +17,32 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.adapters.langgraph import delta, reading, removing, retention, writing
-from holdfast.adapters.langgraph.claims import ThreadClaim, place_for
-from holdfast.adapters.langgraph.recent import Recent
+from holdfast.adapters.langgraph import delete, delta_channels, get, retention
+from holdfast.adapters.langgraph import put as put_operations
+from holdfast.adapters.langgraph.cache import CheckpointCache
 from holdfast.adapters.langgraph.retention import Age, Retained
 from holdfast.adapters.langgraph.serde import Allowed, StrictSerializer
+from holdfast.adapters.langgraph.thread import ThreadClaim, access_for
+from holdfast.drivers import Plan
 from holdfast.errors import InvalidInput
-from holdfast.opening import open as open_store
-from holdfast.runtime.owner import Owner
-from holdfast.verbs.core import Place
-from holdfast.verbs.plans import Plan, run_plan
-from holdfast.verbs.store import Store
+from holdfast.open_store import open as open_store
+from holdfast.operations.context import Access
+from holdfast.operations.store import Store
+from holdfast.runtime.app_core import Owner
 
 Result = TypeVar("Result")
 
 
 class HoldfastSaver(BaseCheckpointSaver[Any]):
-    """A LangGraph checkpointer that keeps threads in a Holdfast store.
+    """A LangGraph checkpointer that stores threads in a Holdfast store.
 
-    Give it a store or a store's URL. Graphs may be called blocking or awaiting, both are native. Nothing has to be set
-    up. Each thread is a run of the workflow "langgraph"; each checkpoint costs what changed since the one before.
+    It takes a store or its URL; no setup is needed. Blocking and async calls are both native. Each thread is a run of
+    the workflow "langgraph"; each checkpoint stores only what changed since the one before.
 
-    Values go through LangGraph's own serde, as with its savers: it imports the classes that stored values name, unless
-    LANGGRAPH_STRICT_MSGPACK is set. With `strict` only LangGraph's types and LangChain's messages are written and read,
-    and those that `allow` names; `allow` alone is strict, too. `serde` replaces the serde. Pickle is refused with every
-    serde.
+    Values are serialised by LangGraph's own serde, as in its savers: it imports the classes that stored values name,
+    unless LANGGRAPH_STRICT_MSGPACK is set. With `strict`, only LangGraph's types, LangChain's messages and the types
+    that `allow` names are written and read; `allow` alone implies `strict`. `serde` replaces the serde. Pickle is
+    refused with every serde.
 
     Example:
         graph = builder.compile(checkpointer=HoldfastSaver("sqlite:agent.db"))
@@ -63,16 +63,15 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         super().__init__(serde=StrictSerializer(allow) if strict or allow else serde)
         self._owned = isinstance(store, str)
         self.store = open_store(store) if isinstance(store, str) else store
-        self._core = self.store._place.core
-        self._waiter = self.store.aio._waiter
+        self._core = self.store.access.core
         self._owner = Owner(self._core)
-        self._recent = Recent()
+        self._cache = CheckpointCache()
 
-    # --- LangGraph's verbs, blocking ---------------------------------------------------------------------------------
+    # --- the interface of LangGraph, blocking ------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the newest of its thread and namespace; None if there is none."""
-        return reading.get_tuple(self._core, self.serde, self._recent, config)
+        """Return the checkpoint that `config` names, or the newest of its namespace; None if there is none."""
+        return get.get_tuple(self._core, self.serde, self._cache, config)
 
     def list(
         self,
@@ -82,16 +81,16 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first: of a thread or of all, of a namespace or of all, with this metadata.
+        """Iterate over checkpoints, newest first, filtered by thread, namespace and metadata.
 
         One namespace is listed in the order of its saves. All namespaces of a thread are listed by id, and ids decide
-        what is older than a checkpoint of another namespace, as with LangGraph's own savers. Checkpoints are found in
-        the store and read page by page; nothing is held in between.
+        what is older than a checkpoint of another namespace, as with LangGraph's own savers. Checkpoints are read page
+        by page; no resource is held in between.
         """
-        listing = reading.Listing(config, filter, before, limit)
-        return self._listed(listing)
+        listing = get.Listing(config, filter, before, limit)
+        return self._pages(listing)
 
-    def _listed(self, listing: reading.Listing) -> Iterator[CheckpointTuple]:
+    def _pages(self, listing: get.Listing) -> Iterator[CheckpointTuple]:
         while not listing.over:
             yield from listing.page(self._core, self.serde)
 
@@ -108,38 +107,39 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Store what a task wrote, durably, beside the checkpoint it worked on."""
+        """Store the writes of a task, durably, with the checkpoint it executes."""
         self._run(self._put_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
-        """Remove a thread and everything in it. Refused while somebody claims it."""
+        """Remove a thread and everything in it. Refused while the thread is claimed."""
         self._run(self._delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints that these runs of a graph made. What others need of them is kept."""
-        self._run(removing.delete_for_runs(self._place, run_ids))
+        """Remove the checkpoints that these runs of a graph saved. What other checkpoints need of them is kept."""
+        self._run(delete.delete_for_runs(self.access, run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread, all namespaces, with its writes. Costs next to nothing, for the state is shared."""
-        self._run(removing.copy_thread(self._place, str(source_thread_id), str(target_thread_id)))
+        """Copy a thread with all namespaces and writes. The copy is cheap, because the state is shared."""
+        self._run(delete.copy_thread(self.access, str(source_thread_id), str(target_thread_id)))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep only the newest checkpoint of each namespace, or with `strategy="delete"` nothing of these threads.
+        """Keep only the newest checkpoint of each namespace, or with `strategy="delete"` remove the threads.
 
-        A subgraph call's namespace goes with the checkpoint it was called from. A kept checkpoint has no parent then.
+        The namespace of a subgraph call is removed with the checkpoint it was called from. Kept checkpoints then have
+        no parent.
         """
-        self._run(removing.prune(self._place, thread_ids, strategy))
+        self._run(delete.prune(self.access, thread_ids, strategy))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What the ancestors of a checkpoint wrote to these channels since a value of them was stored."""
-        return delta.history(self._core, self.serde, config, channels)
+        """Return what ancestors of a checkpoint wrote to these channels since their last stored value."""
+        return delta_channels.history(self._core, self.serde, config, channels)
 
-    # --- the same, awaiting ------------------------------------------------------------------------------------------
+    # --- the same, async ---------------------------------------------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """`get_tuple`, to await."""
+        """`get_tuple`, async."""
         return await self._read(lambda: self.get_tuple(config))
 
     async def alist(
@@ -150,8 +150,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """`list`, for `async for`."""
-        listing = reading.Listing(config, filter, before, limit)
+        """`list`, async."""
+        listing = get.Listing(config, filter, before, limit)
         while not listing.over:
             for found in await self._read(lambda: listing.page(self._core, self.serde)):
                 yield found
@@ -163,47 +163,49 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """`put`, to await."""
-        return await self._waiter.run(self._put(config, checkpoint, metadata, new_versions))
+        """`put`, async."""
+        return await self._core.awaiting.run(self._put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """`put_writes`, to await."""
-        await self._waiter.run(self._put_writes(config, writes, task_id, task_path))
+        """`put_writes`, async."""
+        await self._core.awaiting.run(self._put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """`delete_thread`, to await."""
-        await self._waiter.run(self._delete_thread(thread_id))
+        """`delete_thread`, async."""
+        await self._core.awaiting.run(self._delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """`delete_for_runs`, to await."""
-        await self._waiter.run(removing.delete_for_runs(self._place, run_ids))
+        """`delete_for_runs`, async."""
+        await self._core.awaiting.run(delete.delete_for_runs(self.access, run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """`copy_thread`, to await."""
-        await self._waiter.run(removing.copy_thread(self._place, str(source_thread_id), str(target_thread_id)))
+        """`copy_thread`, async."""
+        await self._core.awaiting.run(delete.copy_thread(self.access, str(source_thread_id), str(target_thread_id)))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """`prune`, to await."""
-        await self._waiter.run(removing.prune(self._place, thread_ids, strategy))
+        """`prune`, async."""
+        await self._core.awaiting.run(delete.prune(self.access, thread_ids, strategy))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """`get_delta_channel_history`, to await."""
-        return await self._read(lambda: delta.history(self._core, self.serde, config, channels))
+        """`get_delta_channel_history`, async."""
+        return await self._read(lambda: delta_channels.history(self._core, self.serde, config, channels))
 
-    # --- more than LangGraph asks for --------------------------------------------------------------------------------
+    # --- beyond the interface of LangGraph ---------------------------------------------------------------------------
 
     def claim(self, thread_id: str, *, lease: float = 30.0) -> ThreadClaim:
-        """Hold a thread for this caller alone, for `with` or `async with`; RunClaimed if somebody else holds it.
+        """Claim a thread within `with` or `async with`; RunClaimed if another owner has claimed it.
+
+        A thread that does not exist is created, so that its first call can be claimed too.
 
         Example:
             with saver.claim("thread-1"):
                 graph.invoke(Command(resume=True), config)
         """
-        return ThreadClaim(self._core, self._owner, thread_id, lease, self._waiter)
+        return ThreadClaim(self._core, self._owner, thread_id, lease)
 
     def retain(
         self,
@@ -214,17 +216,17 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread_ids: Iterable[str] | None = None,
         dry_run: bool = False,
     ) -> Retained:
-        """Remove old checkpoints of these threads, or of all, and threads that nobody has used for long.
+        """Remove old checkpoints of these threads, or of all, and threads that have been idle for long.
 
-        A checkpoint stays if it is among the `last` ones of its namespace or `newer_than` that age; the newest of each
-        namespace always stays. A subgraph call's namespace goes with the checkpoint it was called from. A subgraph that
-        remembers also keeps what a replay of a kept checkpoint begins with. Threads without a change for `idle` are
-        removed whole. Ages are timedeltas or seconds.
+        A checkpoint is kept if it is among the `last` ones of its namespace or `newer_than` that age. The newest of
+        each namespace is always kept. The namespace of a subgraph call is removed with the checkpoint it was called
+        from. A subgraph with memory also keeps what a replay of a kept checkpoint starts with. Threads without a change
+        for `idle` are removed. Ages are timedeltas or seconds.
 
         Example:
             saver.retain(last=20, newer_than=timedelta(days=7), idle=timedelta(days=90), dry_run=True)
         """
-        return self._run(retention.retain(self._place, last, newer_than, idle, thread_ids, dry_run=dry_run))
+        return self._run(retention.retain(self.access, last, newer_than, idle, thread_ids, dry_run=dry_run))
 
     async def aretain(
         self,
@@ -235,12 +237,12 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread_ids: Iterable[str] | None = None,
         dry_run: bool = False,
     ) -> Retained:
-        """`retain`, to await."""
-        plan = retention.retain(self._place, last, newer_than, idle, thread_ids, dry_run=dry_run)
-        return await self._waiter.run(plan)
+        """`retain`, async."""
+        plan = retention.retain(self.access, last, newer_than, idle, thread_ids, dry_run=dry_run)
+        return await self._core.awaiting.run(plan)
 
     def get_next_version(self, current: Any, channel: None) -> Any:  # noqa: ARG002
-        """Versions are whole numbers; threads that came from LangGraph's own savers keep their kind, which is text."""
+        """Return the next version of a channel: a whole number, or text in threads from LangGraph's own savers."""
         if isinstance(current, str):
             number = int(current.partition(".")[0]) + 1
             return f"{number:032}.{random.random():016}"  # noqa: S311 - only to tell branches apart
@@ -254,38 +256,34 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._owned:
             await self.store.aio.close()
 
     def __repr__(self) -> str:
         return f"<HoldfastSaver on {self.store.url}>"
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     @property
-    def _place(self) -> Place:
-        return Place(self._core)
+    def access(self) -> Access:
+        return Access(self._core)
 
     def _run(self, plan: Plan[Result]) -> Result:
-        """Carry out a plan on this thread, even in a notebook whose event loop runs on it: graphs block there, too."""
-        return run_plan(self._place, plan)
+        """Execute a plan on this thread, even in a notebook whose event loop runs on it: graphs block there as well."""
+        return self.access.run(plan)
 
     async def _read(self, read: Callable[[], Result]) -> Result:
         def plan() -> Plan[Result]:
             return (yield read)  # type: ignore[no-any-return]
 
-        return await self._waiter.run(plan())
+        return await self._core.awaiting.run(plan())
 
     def _put(
         self,
@@ -294,17 +292,17 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Plan[RunnableConfig]:
-        place = self._held_place(config)
-        return writing.put(place, self.serde, self._recent, config, checkpoint, metadata, new_versions)
+        access = self._claimed_access(config)
+        return put_operations.put(access, self.serde, self._cache, config, checkpoint, metadata, new_versions)
 
     def _put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+        self, config: RunnableConfig, writes: Sequence[tuple[str, object]], task_id: str, task_path: str
     ) -> Plan[None]:
-        return writing.put_writes(self._held_place(config), self.serde, config, writes, task_id, task_path)
+        return put_operations.put_writes(self._claimed_access(config), self.serde, config, writes, task_id, task_path)
 
     def _delete_thread(self, thread_id: str) -> Plan[bool]:
-        self._recent.forget(str(thread_id))
-        return removing.delete_thread(self._place, str(thread_id))
+        self._cache.forget(str(thread_id))
+        return delete.delete_thread(self.access, str(thread_id))
 
-    def _held_place(self, config: RunnableConfig) -> Place:
-        return place_for(self._core, str((config.get("configurable") or {}).get("thread_id")))
+    def _claimed_access(self, config: RunnableConfig) -> Access:
+        return access_for(self._core, str((config.get("configurable") or {}).get("thread_id")))

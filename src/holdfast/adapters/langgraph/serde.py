@@ -1,9 +1,11 @@
-"""The strict serde: LangGraph's own format, for known types only.
+"""The strict serde, which reads only known types, and the splitting of MessagePack values.
 
-Bytes are exactly those of LangGraph's `JsonPlusSerializer`, so threads can be moved both ways. Different is what may be
-read: only types that LangGraph itself calls safe (its own, LangChain's messages, and dates, ids and the like of
-Python's library), and those the user allows. Where LangGraph warns and hands out a plain dict in place of an object it
-does not rebuild, this raises; and what could not be read is not written.
+The bytes are exactly those of LangGraph's `JsonPlusSerializer`, so threads can be moved both ways. The strict serde
+reads only the types that LangGraph lists as safe (its own, LangChain's messages, and dates, ids and similar types of
+Python's library), and those the user allows. Where LangGraph warns and returns a plain dict for an object it does not
+rebuild, the strict serde raises. A value that could not be read back is not written.
+
+A split value joins to exactly the bytes it was made of.
 """
 
 from __future__ import annotations
@@ -13,37 +15,39 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, Final
 
+import msgspec
 import ormsgpack
 from langgraph.checkpoint.serde import _msgpack as safe
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Send
 
-from holdfast.adapters.langgraph.errors import TypeRefused, ValueUnreadable
 from holdfast.errors import HoldfastError, InvalidInput
 
-Allowed = type | tuple[str, str]
+__all__ = ["TypeRefused", "ValueUnreadable"]
 
-# The codes of LangGraph's MessagePack extensions; each holds (module, name, argument, …) but the last two.
+Allowed = type | tuple[str, str]
+Factory = Callable[..., Any]
+# The codes of LangGraph's MessagePack extensions; all but the last two contain (module, name, argument, …).
 _SINGLE, _POSITIONAL, _KEYWORDS, _METHOD, _PYDANTIC_V1, _PYDANTIC_V2, _NUMPY, _SNAPSHOT = range(8)
 _OPTION: Final = ormsgpack.OPT_NON_STR_KEYS
 
 
 class StrictSerializer(JsonPlusSerializer):
-    """LangGraph's serializer, for types that are known and types that are allowed.
+    """LangGraph's serializer, restricted to known and allowed types.
 
     Example:
         StrictSerializer(allow=[Order, ("shop.models", "Customer")])
     """
 
     def __init__(self, allow: Iterable[Allowed | tuple[str, ...]] = ()) -> None:
-        super().__init__(allowed_msgpack_modules=_checked(allow))
+        super().__init__(allowed_msgpack_modules=_check_allowed(allow))
         self._custom_unpack_ext_hook = True
-        self._classes: dict[tuple[str, ...], Callable[..., Any]] = {}
+        self._classes: dict[tuple[str, ...], Factory] = {}
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[tuple[str, ...] | type]) -> StrictSerializer:
-        """The same, with more types allowed."""
-        extra = _checked(extra_allowlist)
+        """Return a serializer that allows more types."""
+        extra = _check_allowed(extra_allowlist)
         names = {(one.__module__, one.__name__) if isinstance(one, type) else one for one in extra}
         if all(map(self.allows, names)):
             return self
@@ -53,12 +57,12 @@ class StrictSerializer(JsonPlusSerializer):
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         kind, body = data
         if kind == "msgpack":
-            return self._unpacked(body)
+            return self._unpack(body)
         if kind == "pickle":
-            raise ValueUnreadable("a value was stored with pickle, which runs whatever the data says; it is not read")
+            raise ValueUnreadable("a value was stored with pickle, which can run any code; it is not read")
         if kind == "json":
             try:
-                return json.loads(body, object_hook=self._revived)
+                return json.loads(body, object_hook=self._revive)
             except ValueError as error:
                 if isinstance(error, HoldfastError):
                     raise
@@ -66,15 +70,15 @@ class StrictSerializer(JsonPlusSerializer):
         try:
             return super().loads_typed(data)
         except NotImplementedError as error:
-            raise ValueUnreadable(f"a value is stored as {kind!r}, which this serde does not know") from error
+            raise ValueUnreadable(f"a value is stored as {kind!r}, which this serde does not support") from error
 
-    def _unpacked(self, body: bytes) -> Any:
+    def _unpack(self, body: bytes) -> object:
         problems: list[Exception] = []
 
-        def hook(code: int, data: bytes) -> Any:
+        def hook(code: int, data: bytes) -> object:
             try:
-                return self._rebuilt(code, data, hook)
-            except Exception as error:  # ormsgpack forgets what its hook raised
+                return self._rebuild(code, data, hook)
+            except Exception as error:  # ormsgpack drops the exception of its hook
                 problems.append(error)
                 raise
 
@@ -86,36 +90,35 @@ class StrictSerializer(JsonPlusSerializer):
                 raise first from first.__cause__
             raise ValueUnreadable(f"a stored value cannot be read: {first}") from first
 
-    def _rebuilt(self, code: int, data: bytes, hook: Callable[[int, bytes], Any]) -> Any:
+    def _rebuild(self, code: int, data: bytes, hook: Callable[[int, bytes], object]) -> object:
         inside = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
         if code == _SNAPSHOT:
             return _DeltaSnapshot(inside)
         if code == _NUMPY:
             return _array(*inside)
         if not _SINGLE <= code <= _PYDANTIC_V2:
-            raise ValueUnreadable(f"a stored value has the extension {code}, which this version does not know")
+            raise ValueUnreadable(f"a stored value has the extension {code}, which this version does not support")
         name = _name(code, inside)
-        make = self._classes.get(name) or self._imported(name)
+        make = self._classes.get(name) or self._import(name)
         try:
-            return _made(make, code, inside[2])
+            return _make(make, code, inside[2])
         except Exception as error:
-            raise ValueUnreadable(f"a stored {'.'.join(name)} cannot be made anew: {error}") from error
+            raise ValueUnreadable(f"a stored {'.'.join(name)} cannot be rebuilt: {error}") from error
 
-    def _imported(self, name: tuple[str, ...]) -> Callable[..., Any]:
-        """What makes values of this name, imported only if it may be."""
+    def _import(self, name: tuple[str, ...]) -> Factory:
+        """Import the class or method of this name, if it is allowed."""
         if not self.allows(name):
             raise TypeRefused(name[0], ".".join(name[1:]))
         try:
-            made: Any = import_module(name[0])
-            for part in name[1:]:
-                made = getattr(made, part)
+            found = getattr(import_module(name[0]), name[1])
+            make: Factory = found if len(name) == 2 else getattr(found, name[2])
         except (ImportError, AttributeError) as error:
-            raise ValueUnreadable(f"a stored value is a {'.'.join(name)}, which is not there: {error}") from error
-        self._classes[name] = made
-        return made  # type: ignore[no-any-return]
+            raise ValueUnreadable(f"a stored value is a {'.'.join(name)}, which cannot be imported: {error}") from error
+        self._classes[name] = make
+        return make
 
     def allows(self, name: tuple[str, ...]) -> bool:
-        """Whether this may be imported: a module's type, or of a few types a method."""
+        """Return whether a type of a module, or a method of a type, may be imported."""
         if len(name) == 3:
             return name in safe.SAFE_MSGPACK_METHODS
         mine = self._allowed_msgpack_modules
@@ -124,7 +127,7 @@ class StrictSerializer(JsonPlusSerializer):
     def check(self, body: bytes) -> None:
         """Raise if these MessagePack bytes could not be read back.
 
-        Types that LangGraph calls safe are known to come back, and others are made once, to see whether they do.
+        Types that LangGraph lists as safe can be rebuilt; values of other allowed types are rebuilt once to check it.
         """
         problems: list[Exception] = []
         unsure = False
@@ -145,28 +148,28 @@ class StrictSerializer(JsonPlusSerializer):
         if problems:
             raise problems[0]
         if unsure:
-            self._unpacked(body)
+            self._unpack(body)
 
-    def _revived(self, value: dict[str, Any]) -> Any:
-        """Values of LangGraph's older JSON format: an object that is not rebuilt is an error, not a dict."""
+    def _revive(self, value: dict[str, Any]) -> object:
+        """Rebuild an object of LangGraph's older JSON format; one that cannot be rebuilt is an error, not a dict."""
         if value.get("type") != "constructor" or value.get("lc") not in (1, 2):
             return value
         named = value.get("id")
         if not isinstance(named, list) or not all(isinstance(part, str) for part in named) or len(named) < 2:
-            raise ValueUnreadable(f"a stored value names no type: {named!r}")
+            raise ValueUnreadable(f"a stored object does not name its type: {named!r}")
         name = (".".join(named[:-1]), named[-1])
-        if value["lc"] == 1:  # LangChain's own names, of which only those of messages are known
+        if value["lc"] == 1:  # LangChain's own names; only those of messages are supported
             known = [safe_name for safe_name in safe.SAFE_MSGPACK_TYPES if safe_name[1] == name[1]]
             name = known[0] if known and known[0][0].startswith("langchain_core.") else name  # type: ignore[assignment]
-        make = self._classes.get(name) or self._imported(name)
+        make = self._classes.get(name) or self._import(name)
         try:
             return make(*(value.get("args") or ()), **(value.get("kwargs") or {}))
         except Exception as error:
-            raise ValueUnreadable(f"a stored {'.'.join(name)} cannot be made anew: {error}") from error
+            raise ValueUnreadable(f"a stored {'.'.join(name)} cannot be rebuilt: {error}") from error
 
 
-def _checked(allow: Iterable[Allowed | tuple[str, ...]]) -> tuple[Allowed | tuple[str, ...], ...]:
-    """What may be allowed: classes, and names of classes with their modules."""
+def _check_allowed(allow: Iterable[Allowed | tuple[str, ...]]) -> tuple[Allowed | tuple[str, ...], ...]:
+    """Check a list of allowed types: classes, or module and name of a class."""
     if isinstance(allow, (str, type)):
         raise InvalidInput(f"allow is a list of types; write allow=[{getattr(allow, '__name__', repr(allow))}]")
     allowed = tuple(allow)
@@ -182,11 +185,11 @@ def _name(code: int, inside: list[Any]) -> tuple[str, ...]:
     return (inside[0], inside[1], inside[3]) if code == _METHOD else (inside[0], inside[1])
 
 
-def _made(make: Callable[..., Any], code: int, argument: Any) -> Any:
+def _make(make: Factory, code: int, argument: Any) -> object:
     if code in (_PYDANTIC_V2, _PYDANTIC_V1):
         try:
             return make(**argument)
-        except Exception:  # as LangGraph does: what its own model refuses today was valid once
+        except Exception:  # as in LangGraph: the value was valid when it was stored
             build = getattr(make, "model_construct" if code == _PYDANTIC_V2 else "construct")
             return build(**argument)
     if code == _KEYWORDS:
@@ -198,6 +201,109 @@ def _made(make: Callable[..., Any], code: int, argument: Any) -> Any:
     return make(*argument)
 
 
-def _array(dtype: str, shape: list[int], order: Any, body: bytes) -> Any:
-    numpy = import_module("numpy")  # whoever stored an array has it
+def _array(dtype: str, shape: list[int], order: str, body: bytes) -> object:
+    numpy = import_module("numpy")
     return numpy.frombuffer(body, dtype=numpy.dtype(dtype)).reshape(shape, order=order)
+
+
+Piece = bytes | list[Any] | dict[str, Any]
+"""A MessagePack value, whole or split at the items of its containers."""
+CUT_MIN: Final = 512
+"""Smaller containers are not split."""
+EXT_CUT_MIN: Final = 8 * 1024
+"""Smaller extensions are not split: a message is stored whole, a snapshot of a conversation is not."""
+ITEM_MIN: Final = 64
+"""An array whose items are smaller on average, such as a vector, is not split."""
+DEPTH_MAX: Final = 32
+_decode_array = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+_ext = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
+_text = msgspec.msgpack.Encoder().encode
+
+
+def cut(data: bytes) -> Piece:
+    """Split one MessagePack value into pieces."""
+    if len(data) <= CUT_MIN:
+        return data
+    try:
+        piece = _cut(data, 0)
+    except msgspec.MsgspecError:  # keys that are not text, or invalid MessagePack
+        return data
+    return piece if type(piece) is bytes or joined(piece) == data else data
+
+
+def joined(piece: Piece) -> bytes:
+    """Join the pieces of a value."""
+    if isinstance(piece, bytes):
+        return piece
+    parts: list[bytes] = []
+    _join(piece, parts)
+    return b"".join(parts)
+
+
+def _cut(data: bytes, depth: int) -> Piece:
+    if len(data) <= CUT_MIN or depth == DEPTH_MAX:
+        return data
+    mark = data[0]
+    if mark & 0xF0 == 0x90 or mark in (0xDC, 0xDD):
+        items = _decode_array(data)
+        if len(items) * ITEM_MIN > len(data):
+            return data
+        return [_cut(bytes(item), depth + 1) for item in items]
+    if mark & 0xF0 == 0x80 or mark in (0xDE, 0xDF):
+        return {"m": {key: _cut(bytes(item), depth + 1) for key, item in _map(data).items()}}
+    if mark in (0xC8, 0xC9) and len(data) > EXT_CUT_MIN:
+        found = _ext(data)
+        return {"x": found.code, "d": _cut(bytes(found.data), depth + 1)}
+    return data
+
+
+def _join(piece: Piece, parts: list[bytes]) -> None:
+    if isinstance(piece, bytes):
+        parts.append(piece)
+    elif isinstance(piece, list):
+        parts.append(_header(len(piece), 0x90, 0xDC))
+        for item in piece:
+            if type(item) is bytes:
+                parts.append(item)
+            else:
+                _join(item, parts)
+    elif "m" in piece:
+        parts.append(_header(len(piece["m"]), 0x80, 0xDE))
+        for key, item in piece["m"].items():
+            parts.append(_text(key))
+            _join(item, parts)
+    else:
+        inner: list[bytes] = []
+        _join(piece["d"], inner)
+        size, code = sum(map(len, inner)), (piece["x"] & 0xFF).to_bytes()
+        parts.append(b"\xc8" + size.to_bytes(2) + code if size < 1 << 16 else b"\xc9" + size.to_bytes(4) + code)
+        parts.extend(inner)
+
+
+def _header(count: int, small: int, wide: int) -> bytes:
+    if count < 16:
+        return (small | count).to_bytes()
+    return wide.to_bytes() + count.to_bytes(2) if count < 1 << 16 else (wide + 1).to_bytes() + count.to_bytes(4)
+
+
+class TypeRefused(InvalidInput):
+    """A value has a type that a strict saver does not allow, so it is neither written nor read.
+
+    Reading it would import its module. `module` and `name` identify the type.
+
+    Example:
+        HoldfastSaver("sqlite:agent.db", strict=True, allow=[Order])
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        super().__init__(
+            f"{module}.{name} is not a type of LangGraph or a LangChain message, and reading it back would import its "
+            f"module; if you trust the data, pass allow=[{name}] or allow=[({module!r}, {name!r})] to HoldfastSaver"
+        )
+        self.module = module
+        self.name = name
+
+
+class ValueUnreadable(InvalidInput):
+    """A stored value cannot be rebuilt. It remains stored."""

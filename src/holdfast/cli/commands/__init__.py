@@ -1,1 +1,1 @@
-"""One module for each verb, with a click command named `command`."""
+"""Verbs by subject; `cli.command_table` maps verbs to modules. The click command of VERB is `VERB_command`."""

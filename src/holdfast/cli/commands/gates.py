@@ -1,27 +1,36 @@
-"""`holdfast gates`: the inbox of everything that waits for somebody."""
+"""`gates` and `answer`: list open gates and answer them."""
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 
-from holdfast.cli.acting import answering, resuming
-from holdfast.cli.naming import note_cancel, offered_runs, run_named
-from holdfast.cli.output import one_line
+from holdfast.cli import run_args
+from holdfast.cli.exit_codes import CannotAsk
+from holdfast.cli.format import command_lines
+from holdfast.cli.output import one_line, read_line
+from holdfast.cli.prompts import ask_gate, given_answer
 from holdfast.cli.session import Session
-from holdfast.cli.showing import command_lines
-from holdfast.inspect.inbox import gates_of, pending_cancel
-from holdfast.inspect.plain import as_data
+from holdfast.errors import Conflict, GateClosed, InvalidAnswer, InvalidInput
+from holdfast.ids import display_name, find_gates, gate_labels, is_named
+from holdfast.inspect.status import gates_of, pending_cancel
 from holdfast.inspect.threads import INTERRUPT, THREADS
-from holdfast.model.names import gate_labels
+from holdfast.inspect.views import as_data
+from holdfast.limits import NUMBER_MAX
+from holdfast.model.views import GateInfo
+from holdfast.runtime.control import default_actor
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", required=False, shell_complete=offered_runs)
-@click.option("--all", "everything", is_flag=True, help="Also those that are answered, expired or closed.")
-@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1), help="How many at most.")
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=run_args.complete_runs)
+@click.option("--all", "everything", is_flag=True, help="Include gates that are answered, expired or closed.")
+@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1), help="The maximum number of gates.")
 @click.pass_obj
-def command(session: Session, run: str | None, everything: bool, limit: int) -> None:
-    """List the questions that wait for an answer.
+def gates_command(session: Session, run: str | None, everything: bool, limit: int) -> None:
+    """List the gates that wait for an answer.
+
+    With RUN, these are its own gates; if it has none, those of its child runs.
 
     \b
     Examples:
@@ -29,9 +38,11 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
       holdfast gates order-17 --all
       holdfast gates --json
     """
-    run_id = None if run is None else run_named(session, run)
+    run_id = None if run is None else run_args.find_run(session, run)
     store = session.store()
     gates = gates_of(store, run_id, state=None if everything else "open", limit=limit)
+    if run_id is not None and not gates:
+        gates = run_args.open_gates(store, run_id)[:limit]
     cancels = {
         id_: pending_cancel(store, id_) for id_ in sorted({gate.run_id for gate in gates if gate.state == "open"})
     }
@@ -42,9 +53,9 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
         return
     for cancelled, cancel in cancels.items():
         if cancel is not None:
-            note_cancel(session, cancelled, cancel)
+            run_args.note_cancel(session, cancelled, cancel)
     if not gates:
-        session.out.note("nothing waits for an answer" if not everything else "no gates")
+        session.out.note("no gate waits for an answer" if not everything else "no gates")
         return
     labels = {
         run: gate_labels([gate.gate for gate in gates if gate.run_id == run]) for run in {g.run_id for g in gates}
@@ -65,10 +76,105 @@ def command(session: Session, run: str | None, everything: bool, limit: int) -> 
         gate for gate in gates if gate.state == "open" and gate.purpose != INTERRUPT and cancels[gate.run_id] is None
     ]
     if still_open:
-        for line in command_lines(f"answer: {one_line(answering(still_open[0], among=still_open))}", session.out.width):
+        for line in command_lines(
+            f"answer: {one_line(run_args.answer_line(still_open[0], among=still_open))}", session.out.width
+        ):
             session.out.note(line)
     interrupted = next((gate for gate in gates if gate.purpose == INTERRUPT), None)
     if interrupted is not None:
         session.out.note(
-            one_line(f"answer an interrupt of LangGraph through its graph: {resuming(interrupted.run_id)}")
+            one_line(f"answer an interrupt of LangGraph through its graph: {run_args.resume_call(interrupted.run_id)}")
         )
+
+
+@click.command()
+@run_args.run_argument
+@click.argument("values", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option("--gate", metavar="GATE", help="The gate, if the run has several open ones.")
+@click.option("--file", metavar="FILE", help="A JSON file with the answer; - reads standard input.")
+@run_args.by_option
+@run_args.enqueue_option
+@click.pass_obj
+def answer_command(
+    session: Session,
+    run: str,
+    values: tuple[str, ...],
+    gate: str | None,
+    file: str | None,
+    by: str | None,
+    enqueue: bool,
+) -> int:
+    """Answer a gate of a run.
+
+    Values are parsed by the type of their field: yes and no, numbers, dates, choices by name, lists with commas,
+    objects as JSON. In a terminal, without values, it asks field by field. The first answer counts; one that does not
+    fit changes nothing. With an app that has the workflow, the run continues here until it waits or ends. The exit code
+    is 1 if it then fails, or if its code has changed and it cannot continue; the answer is kept.
+
+    \b
+    Examples:
+      holdfast answer order-17
+      holdfast answer order-17 approve=yes note="looks fine" --by ana
+      holdfast answer order-17 --gate approve --file answer.json
+      echo '{"approve": true, "note": ""}' | holdfast answer order-17 --file -
+    """
+    app = session.app()
+    run_id = run_args.find_and_adopt(session, run)
+    if app.handle(run_id).info().workflow == THREADS:
+        call = run_args.resume_call(run_id)
+        raise InvalidInput(f"{run_id!r} is a thread of LangGraph; answer its interrupt through its graph: {call}")
+    actor = default_actor(by)
+    chosen = _choose_gate(session, run_id, gate)
+    if chosen is None or chosen.state != "open":  # the store raises the error, which names the first answer
+        app.answer(run_id, None, by=actor, gate=gate, enqueue=True)
+        raise GateClosed(run_id, gate or "", "unknown")
+    cancel = pending_cancel(session.store(), chosen.run_id)
+    if cancel is not None:
+        when = cancel.at.isoformat(timespec="seconds")
+        raise Conflict(f"run {chosen.run_id!r} accepts no answer: {cancel.by!r} requested its cancel at {when}")
+    answer = _read_answer(session, chosen, values, file, actor)
+    session.how_to_continue = f"The answer may have been recorded; `holdfast show {quote(run_id)}` shows its status."
+    if chosen.run_id != run_id:
+        run_args.adopt(session, chosen.run_id)
+    return run_args.record_and_report(
+        session,
+        run_id,
+        f"the answer of {actor}",
+        lambda: app.answer(chosen.run_id, answer, by=actor, gate=chosen.gate, enqueue=enqueue),
+        gate=chosen.gate,
+        answer=chosen.form.check(answer).value,
+        by=actor,
+    )
+
+
+def _choose_gate(session: Session, run_id: str, name: str | None) -> GateInfo | None:
+    """Return the named gate, or the only open one; None if the store must report why there is none."""
+    known = session.app().gates(run_id, state=None, limit=NUMBER_MAX)
+    fits = [gate for gate in known if gate.state == "open"] if name is None else find_gates(known, name)
+    if not fits:
+        fits = [
+            gate for gate in run_args.open_gates(session.store(), run_id) if name is None or is_named(gate.gate, name)
+        ]
+    if len(fits) < 2:
+        return fits[0] if fits else None
+    if name is not None or not session.out.can_ask:
+        commands = "; ".join(run_args.answer_line(gate, among=fits) for gate in fits)
+        raise InvalidInput(f"run {run_id!r} and its children have {len(fits)} open gates; use one of: {commands}")
+    for number, gate in enumerate(fits, 1):
+        session.out.note(one_line(f"  {number}) {gate.run_id} {display_name(gate.gate)}: {gate.prompt}"))
+    while True:
+        text = read_line("Which gate (number): ").strip()
+        if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= len(fits):
+            return fits[int(text[:9]) - 1]
+
+
+def _read_answer(session: Session, gate: GateInfo, values: tuple[str, ...], file: str | None, actor: str) -> object:
+    if gate.who and actor not in gate.who:  # before the answer is typed
+        raise InvalidAnswer(gate.run_id, gate.gate, [f"{actor!r} may not answer it; it is for {', '.join(gate.who)}"])
+    if values or file is not None:
+        return given_answer(gate, values, file)
+    if not gate.form.fields:
+        return {}
+    if not session.out.can_ask:
+        raise CannotAsk(f"there is no terminal to ask in; pass the answer: {run_args.answer_line(gate)}")
+    return ask_gate(session, gate)

@@ -1,28 +1,32 @@
-"""`holdfast graph`: draw, verify, rehearse and migrate declared workflows."""
+"""`holdfast graph`: draw, verify, dry-run and migrate declared workflows."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exits
-from holdfast.cli.acting import offered_files, offered_runs_and_files, run_argument
-from holdfast.cli.answers import parse_json
-from holdfast.cli.flows import input_of, is_file
-from holdfast.cli.naming import run_named
+from holdfast.cli import exit_codes
 from holdfast.cli.output import one_line
+from holdfast.cli.prompts import input_of, is_file, parse_json
+from holdfast.cli.run_args import (
+    by_option,
+    complete_files,
+    complete_runs_and_files,
+    enqueue_option,
+    find_run,
+    run_argument,
+)
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from holdfast.graphs.definition import Graph
-    from holdfast.graphs.loading import Loaded
+    from holdfast.graphs.load import Loaded
 
 
 @click.group()
-def command() -> None:
+def graph_command() -> None:
     """Draw or check a declared workflow.
 
     \b
@@ -36,11 +40,11 @@ def command() -> None:
     """
 
 
-@command.command()
-@click.argument("target", metavar="FILE|RUN", shell_complete=offered_runs_and_files)
+@graph_command.command()
+@click.argument("target", metavar="FILE|RUN", shell_complete=complete_runs_and_files)
 @click.pass_obj
 def draw(session: Session, target: str) -> int:
-    """Draw it as a Mermaid flowchart; of a run, with the stage marked at which it stands.
+    """Draw a definition as a Mermaid flowchart; for a run, with its current stage marked.
 
     \b
     Examples:
@@ -49,75 +53,81 @@ def draw(session: Session, target: str) -> int:
     """
     run_id, current = None, None
     if is_file(target):
-        graph = _loaded(target).graph
+        graph = _load(target).graph
     else:
-        run_id = run_named(session, target)
-        graph, current = _of_run(session, run_id)
+        run_id = find_run(session, target)
+        found = session.store().load(run_id)
+        graph, current = session.app().graph_of(run_id), None if found is None else found.next_node
     picture = graph.mermaid(current)
     if session.json:
         session.out.give({"id": graph.id, "run_id": run_id, "current": current, "mermaid": picture})
     else:
         session.say(picture.rstrip("\n"))
-    return exits.OK
+    return exit_codes.OK
 
 
-def _of_run(session: Session, run_id: str) -> tuple[Graph, str | None]:
-    found = session.store().load(run_id)
-    return session.app().graph_of(run_id), None if found is None else found.next_node
-
-
-@command.command()
-@click.argument("file", metavar="FILE", shell_complete=offered_files)
-@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@graph_command.command()
+@click.argument("file", metavar="FILE", shell_complete=complete_files)
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.pass_obj
 def verify(session: Session, file: str, strict: bool) -> int:
-    """Say what is wrong, or looks wrong, with a definition. With --app, also what that does not know.
+    """Report errors and warnings of a definition. With --app, also functions that the app does not have.
 
     \b
     Examples:
       holdfast graph verify flow.yaml
       holdfast graph verify flow.yaml --app shop:app --strict
     """
-    loaded = _loaded(file)
+    loaded = _load(file)
     findings = loaded.graph.verify(session.names())
     bad = [finding for finding in findings if strict or finding.level == "error"]
     if session.json:
         listed = [
-            {"level": f.level, "code": f.code, "message": f.message, "stage": f.stage, "line": loaded.line(f),
-             "path": list(f.path)}
-            for f in findings
-        ]  # fmt: skip
+            {
+                "level": finding.level,
+                "code": finding.code,
+                "message": finding.message,
+                "stage": finding.stage,
+                "line": loaded.line(finding),
+                "path": list(finding.path),
+            }
+            for finding in findings
+        ]
         session.out.give({"id": loaded.graph.id, "ok": not bad, "findings": listed})
     else:
         for finding in findings:
             color = "red" if finding.level == "error" else "yellow"
             session.say(session.out.styled(one_line(loaded.where(finding)), fg=color))
         stages = f"{loaded.graph.id}: {len(loaded.graph.stages)} stages"
-        session.say(f"{stages}, {len(findings)} findings" if findings else f"{stages}, nothing to say against it")
-    return exits.ERROR if bad else exits.OK
+        session.say(f"{stages}, {len(findings)} findings" if findings else f"{stages}, no problems found")
+    return exit_codes.ERROR if bad else exit_codes.OK
 
 
-@command.command("dry-run")
-@click.argument("file", metavar="FILE", shell_complete=offered_files)
+@graph_command.command("dry-run")
+@click.argument("file", metavar="FILE", shell_complete=complete_files)
 @click.option("--input", "-i", "given", multiple=True, metavar="NAME=VALUE", help="A field of the input; repeatable.")
-@click.option("--input-file", metavar="FILE", help="The input as a JSON object; - reads standard input.")
-@click.option("--result", multiple=True, metavar="STAGE=JSON", help="What a stage would give; repeatable.")
-@click.option("--answer", multiple=True, metavar="STAGE=JSON", help="What a person would answer; repeatable.")
+@click.option("--input-file", metavar="FILE", help="A JSON file with the input object; - reads standard input.")
+@click.option("--result", multiple=True, metavar="STAGE=JSON", help="The result of a stage; repeatable.")
+@click.option("--answer", multiple=True, metavar="STAGE=JSON", help="The answer to a stage that asks; repeatable.")
 @click.pass_obj
 def dry_run(
-    session: Session, file: str, given: tuple[str, ...], input_file: str | None, result: tuple[str, ...],
+    session: Session,
+    file: str,
+    given: tuple[str, ...],
+    input_file: str | None,
+    result: tuple[str, ...],
     answer: tuple[str, ...],
-) -> int:  # fmt: skip
-    """Walk through a definition without doing anything: no function is called, nothing is stored.
+) -> int:
+    """Walk through a definition: no function is called, nothing is stored.
 
     \b
     Examples:
       holdfast graph dry-run flow.yaml --input order=A-17
       holdfast graph dry-run flow.yaml -i order=A-17 --result 'price={"amount": 40}'
     """
-    graph = _loaded(file).graph
+    graph = _load(file).graph
     values = input_of(session, graph, given, input_file)
-    dry = graph.dry_run(values, results=_told(result), answers=_told(answer))
+    dry = graph.dry_run(values, results=_parse_values(result), answers=_parse_values(answer))
     if session.json:
         session.out.give({"id": graph.id, "outcome": dry.outcome, "why": dry.why, "visits": list(dry.visits)})
     else:
@@ -126,10 +136,10 @@ def dry_run(
             sure = f" (or {', '.join(visit.instead)})" if visit.instead else " (assumed)" if visit.assumed else ""
             session.say(f"{session.out.styled(visit.stage, bold=True)}  {one_line(visit.does)}{to}{sure}")
         session.say(f"{dry.outcome}" + (f": {one_line(dry.why)}" if dry.why else ""))
-    return exits.OK if dry.outcome == "ends" else exits.ERROR
+    return exit_codes.OK if dry.outcome == "ends" else exit_codes.ERROR
 
 
-def _told(pairs: tuple[str, ...]) -> dict[str, Any]:
+def _parse_values(pairs: tuple[str, ...]) -> dict[str, object]:
     found = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -139,25 +149,25 @@ def _told(pairs: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-@command.command()
+@graph_command.command()
 @run_argument
-@click.argument("file", metavar="FILE", shell_complete=offered_files)
-@click.option("--by", metavar="NAME", help="Who does it; else the user of this process.")
-@click.option("--enqueue", is_flag=True, help="Only record it, and leave the rest to a worker.")
+@click.argument("file", metavar="FILE", shell_complete=complete_files)
+@by_option
+@enqueue_option
 @click.pass_obj
 def migrate(session: Session, run: str, file: str, by: str | None, enqueue: bool) -> int:
-    """Let a run that has begun go on by another version of its definition.
+    """Move a run to another version of its definition.
 
     \b
     Examples:
       holdfast graph migrate order-17 flow.yaml --app shop:app
     """
     app = session.app()
-    run_id = run_named(session, run, whole=True)
-    graph = _loaded(file).graph
+    run_id = find_run(session, run, whole=True)
+    graph = _load(file).graph
     workflow = app.handle(run_id).info().workflow
     if workflow != graph.id:
-        raise InvalidInput(f"run {run_id!r} is of workflow {workflow!r}, and {file} is {graph.id!r}")
+        raise InvalidInput(f"run {run_id!r} is of workflow {workflow!r}, but {file} defines {graph.id!r}")
     found = app.migrate(run_id, graph, by=by, enqueue=enqueue)
     status = app.handle(run_id).status()
     if session.json:
@@ -165,12 +175,12 @@ def migrate(session: Session, run: str, file: str, by: str | None, enqueue: bool
     else:
         for change in found:
             session.say(f"  {one_line(change)}")
-        session.say(f"{run_id} goes on by {file}" if found else f"{run_id} goes by this definition already")
+        session.say(f"{run_id} now follows {file}" if found else f"{run_id} already follows this definition")
         session.say(f"{run_id} is {session.out.status(status)}")
-    return exits.OK
+    return exit_codes.OK
 
 
-@command.command()
+@graph_command.command()
 @click.pass_obj
 def schema(session: Session) -> int:
     """Print the JSON Schema of definitions, for editors.
@@ -179,16 +189,16 @@ def schema(session: Session) -> int:
     Examples:
       holdfast graph schema > holdfast.schema.json
     """
-    from holdfast.graphs.schema import json_schema
+    from holdfast.graphs.json_schema import json_schema
 
     if session.json:
         session.out.give(json_schema())
     else:
         session.say(json.dumps(json_schema(), ensure_ascii=False, indent=2))
-    return exits.OK
+    return exit_codes.OK
 
 
-def _loaded(file: str) -> Loaded:
-    from holdfast.graphs.loading import load
+def _load(file: str) -> Loaded:
+    from holdfast.graphs.load import load
 
     return load(file)

@@ -1,28 +1,43 @@
-"""`holdfast prune`: remove checkpoints and runs that are not needed any more."""
+"""`holdfast prune`: remove checkpoints, journal entries and whole runs.
+
+Every removal is planned and shown first. A run that changes after that is kept.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
-from holdfast.cli import exits
-from holdfast.cli.acting import runs_argument
-from holdfast.cli.ages import age
+from holdfast.cli import exit_codes
+from holdfast.cli.format import age
 from holdfast.cli.output import size
-from holdfast.cli.pruning import Line, Work, checkpoint_remover, each, pruner, remover
-from holdfast.cli.selecting import selected
-from holdfast.cli.session import Session
+from holdfast.cli.run_args import runs_argument, select_runs
+from holdfast.cli.session import Session, langgraph_adapter
+from holdfast.errors import Conflict, DamagedData, HoldfastError, RunNotFound, StorageError
+from holdfast.inspect.deletion import Removal
 from holdfast.inspect.threads import THREADS
-from holdfast.model.status import TERMINAL
+from holdfast.model.rows import TERMINAL, CheckpointRow, RunRow
 from holdfast.model.views import Keep, RunInfo
+from holdfast.operations import prune
+from holdfast.operations.views import moment
+from holdfast.store.checksum import verify_run
+
+if TYPE_CHECKING:
+    from holdfast.model.views import Pruned
+    from holdfast.operations.context import StoreContext
+    from holdfast.operations.store import Store
+
 
 _SHOWN_MAX: Final = 20
 _REASONS: Final = {
-    "resume": "that a resume, retry or rollback goes on from",
+    "resume": "from which a resume, retry or rollback continues",
     "ended": "saved when the run ended; --no-keep-terminal removes them",
-    "effect": "from before an effect in doubt; holdfast effects lists those",
+    "effect": "from before an effect in doubt; holdfast effects lists them",
     "needed": "needed by a kept checkpoint",
     "delta": "needed by delta channels of a kept checkpoint; --fold removes them",
 }
@@ -37,37 +52,49 @@ _REASONS: Final = {
     "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep the newest N checkpoints of each lane."
 )
 @click.option(
-    "--keep-terminal/--no-keep-terminal", default=True, show_default=True,
+    "--keep-terminal/--no-keep-terminal",
+    default=True,
+    show_default=True,
     help="Keep the newest checkpoint that was saved when the run ended.",
-)  # fmt: skip
-@click.option(
-    "--older-than", type=age, metavar="AGE", help="Only runs that nothing was written to for so long: 30d, 12h."
 )
+@click.option("--older-than", type=age, metavar="AGE", help="Only runs without a write for this long: 30d, 12h.")
 @click.option("--journal", is_flag=True, help="Also remove journal entries that no kept checkpoint needs.")
 @click.option("--checkpoint", metavar="ID", help="Remove only this checkpoint of the one run that is named.")
-@click.option("--lane", metavar="NAME", default="", help="With --checkpoint: the lane it is on.")
+@click.option("--lane", metavar="NAME", default="", help="With --checkpoint: its lane.")
 @click.option("--delete", is_flag=True, help="Remove whole runs that have ended; needs --older-than.")
 @click.option(
-    "--fold", is_flag=True,
-    help="Of LangGraph threads, also remove checkpoints that delta channels of kept ones are computed from: store what "
-    "they contribute beside the kept ones.",
-)  # fmt: skip
+    "--fold",
+    is_flag=True,
+    help="In LangGraph threads, also remove checkpoints that delta channels of kept ones depend on, and store their "
+    "contribution with the kept ones.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def command(
-    session: Session, runs: tuple[str, ...], every: bool, workflow: str | None, keep_last: int | None,
-    keep_terminal: bool, older_than: dt.timedelta | None, journal: bool, checkpoint: str | None, lane: str,
-    delete: bool, fold: bool, dry_run: bool, yes: bool,
-) -> int:  # fmt: skip
-    """Remove checkpoints and runs that are not needed any more.
+def prune_command(
+    session: Session,
+    runs: tuple[str, ...],
+    every: bool,
+    workflow: str | None,
+    keep_last: int | None,
+    keep_terminal: bool,
+    older_than: dt.timedelta | None,
+    journal: bool,
+    checkpoint: str | None,
+    lane: str,
+    delete: bool,
+    fold: bool,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Remove old checkpoints and runs.
 
-    Shows what would go and how many bytes that frees, and asks. The newest checkpoint of a run always stays, and so
-    does what its live effects, its resuming and the delta channels of kept LangGraph checkpoints need; the output says
-    how many more were kept than --keep-last asks for, and why. With --checkpoint one checkpoint goes, if nothing needs
-    it. With --delete whole runs go, if they have ended, nothing was written to them for so long, and no run that stays
-    needs them, as for holdfast delete; threads of LangGraph only if they are named or --workflow langgraph is given.
-    May be broken off at any moment and begun again.
+    Shows what would be removed and how many bytes that frees, and asks. The newest checkpoint of a run is always kept,
+    and so is what its live effects, a resume and the delta channels of kept LangGraph checkpoints need; the output
+    reports how many more were kept than --keep-last asks for, and why. --checkpoint removes one checkpoint, if nothing
+    needs it. --delete removes whole runs that have ended, that nothing was written to for the given time, and that no
+    kept run needs; threads of LangGraph only if they are named or --workflow langgraph is given. The command may be
+    interrupted at any moment and repeated.
 
     \b
     Examples:
@@ -77,56 +104,69 @@ def command(
       holdfast prune --all --delete --older-than 90d --yes
     """
     if delete and (older_than is None or keep_last is not None or journal):
-        raise click.UsageError("--delete needs --older-than, and goes without --keep-last and --journal")
+        raise click.UsageError("--delete requires --older-than, and excludes --keep-last and --journal")
     if checkpoint is not None and (len(runs) != 1 or delete or journal or keep_last is not None):
-        raise click.UsageError("--checkpoint needs one run, and goes without --keep-last, --journal and --delete")
+        raise click.UsageError("--checkpoint requires one run, and excludes --keep-last, --journal and --delete")
     if lane and checkpoint is None:
-        raise click.UsageError("--lane goes with --checkpoint")
+        raise click.UsageError("--lane requires --checkpoint")
     if not delete and keep_last is None and checkpoint is None:
-        raise click.UsageError("say how many checkpoints to keep with --keep-last, or give --checkpoint or --delete")
+        raise click.UsageError("pass --keep-last, --checkpoint or --delete")
     if fold and keep_last is None:
-        raise click.UsageError("--fold goes with --keep-last")
+        raise click.UsageError("--fold requires --keep-last")
     store = session.store()
     keep = Keep(last=keep_last or 1, latest_terminal=keep_terminal, journal=journal)
-    chosen = selected(
-        session, runs, every=every, workflow=workflow, status=tuple(TERMINAL) if delete else None,
-        older_than=older_than, whole=True,
-    )  # fmt: skip
-    if delete and every and workflow is None:  # a conversation that has come to a rest is not over
+    status = tuple(TERMINAL) if delete else None
+    chosen = select_runs(
+        session, runs, every=every, workflow=workflow, status=status, older_than=older_than, whole=True
+    )
+    if delete and every and workflow is None:  # a thread without pending work may still be continued
         chosen = [info for info in chosen if info.workflow != THREADS]
 
-    def work_of(runs: list[RunInfo], *, dry_run: bool) -> tuple[list[RunInfo], Work]:
+    def work_of(runs: list[RunInfo], dry_run: bool) -> tuple[list[RunInfo], Work]:
         if delete:
-            return remover(store, runs, dry_run=dry_run)
+            return _remover(store, runs, dry_run=dry_run)
         if checkpoint is not None:
-            return runs, checkpoint_remover(store, checkpoint, lane, dry_run=dry_run)
-        return runs, pruner(store, keep, fold=fold, dry_run=dry_run)
+            return runs, _checkpoint_remover(store, checkpoint, lane, dry_run=dry_run)
+        return runs, _pruner(store, keep, fold=fold, dry_run=dry_run)
 
-    with session.out.progress("looking", len(chosen)) as progress:
-        chosen, work = work_of(chosen, dry_run=True)
-        plan = [line for line in each(chosen, work, progress.advance) if not line.is_nothing]
+    return _prune(session, chosen, work_of, keep, dry_run=dry_run, yes=yes)
+
+
+def _prune(
+    session: Session,
+    chosen: list[RunInfo],
+    work_of: Callable[[list[RunInfo], bool], tuple[list[RunInfo], Work]],
+    keep: Keep,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Show what would be removed, ask, and remove it. `work_of` orders the runs and returns the work for each."""
+    with session.out.progress("planning", len(chosen)) as progress:
+        chosen, work = work_of(chosen, True)
+        plan = [line for line in _apply(chosen, work, progress.advance) if not line.is_empty]
     todo = {line.run_id for line in plan if line.removes}
     if dry_run or not todo:
-        return _told(session, plan, keep, dry_run=dry_run)
+        return _report(session, plan, keep, dry_run=dry_run)
     if not session.json:
         _table(session, plan)
     about = size(sum(line.bytes_freed for line in plan))
-    if not session.out.confirm(f"Remove this from {len(todo)} runs, about {about}?", yes=yes):
+    if not session.out.confirm(f"Remove this from {len(todo)} runs and free about {about}?", yes=yes):
         session.say("nothing was done")
-        return exits.OK
-    session.how_to_go_on = "What was removed is removed whole; the same command goes on with the rest."
+        return exit_codes.OK
+    session.how_to_continue = "Every removal so far is complete; repeat the command to continue."
     with session.out.progress("pruning", len(todo)) as progress:
-        done = each(*work_of([info for info in chosen if info.run_id in todo], dry_run=False), progress.advance)
+        done = _apply(*work_of([info for info in chosen if info.run_id in todo], False), progress.advance)
     done += [line for line in plan if line.run_id not in todo]
-    return _told(session, done, keep, dry_run=False)
+    return _report(session, done, keep, dry_run=False)
 
 
-def _told(session: Session, lines: list[Line], keep: Keep, *, dry_run: bool) -> int:
+def _report(session: Session, lines: list[Line], keep: Keep, *, dry_run: bool) -> int:
     freed = sum(line.bytes_freed for line in lines)
     if session.json:
         session.out.give({"dry_run": dry_run, "runs": lines, "bytes_freed": freed})
     elif not any(line.removes or line.problem for line in lines):
-        session.say("there is nothing to remove")
+        session.say("nothing to remove")
         _explain(session, lines, keep)
     else:
         if dry_run:
@@ -136,11 +176,11 @@ def _told(session: Session, lines: list[Line], keep: Keep, *, dry_run: bool) -> 
                 session.out.note(f"{line.run_id}: {line.problem}")
         session.say(f"{'would free about' if dry_run else 'freed'} {size(freed)}")
         _explain(session, lines, keep)
-    return exits.ERROR if any(line.problem for line in lines) else exits.OK
+    return exit_codes.ERROR if any(line.problem for line in lines) else exit_codes.OK
 
 
 def _explain(session: Session, lines: list[Line], keep: Keep) -> None:
-    """Say how many checkpoints were kept beyond the newest that were asked for, and why."""
+    """Report how many checkpoints were kept beyond --keep-last, and why."""
     counts: dict[str, int] = {}
     for line in lines:
         for reason, count in line.kept_more.items():
@@ -149,29 +189,154 @@ def _explain(session: Session, lines: list[Line], keep: Keep) -> None:
         return
     total, runs = sum(counts.values()), sum(bool(line.kept_more) for line in lines)
     where = "1 run" if runs == 1 else f"{runs} runs"
-    session.say(f"besides the newest {keep.last} of each lane, {total} more checkpoints were kept, in {where}:")
+    session.say(f"besides the newest {keep.last} of each lane, {total} more checkpoints were kept in {where}:")
     for reason, count in counts.items():
         session.say(f"  {count} {_REASONS.get(reason, reason)}")
 
 
 def _table(session: Session, lines: list[Line]) -> None:
-    """The runs, in a terminal only those that free most: nobody reads thousands of lines before answering."""
+    """Print the runs; in a terminal only those that free most, so that the question stays visible."""
     hidden = lines[:0]
     if session.out.is_terminal and len(lines) > _SHOWN_MAX:
         largest = sorted(lines, key=lambda line: (line.problem is None, -line.bytes_freed))
         lines, hidden = largest[:_SHOWN_MAX], largest[_SHOWN_MAX:]
-    session.out.table(
-        ("RUN", "STATUS", "REMOVED", "KEPT", "ENTRIES", "FREES", "PROBLEM"),
-        [
-            (
-                line.run_id, line.status, "whole run" if line.deleted else line.checkpoints_removed,
-                line.checkpoints_kept, line.entries_removed, size(line.bytes_freed), line.problem or "",
-            )
-            for line in lines
-        ],
-        status=1,
-    )  # fmt: skip
+    headers = ("RUN", "STATUS", "REMOVED", "KEPT", "ENTRIES", "FREES", "PROBLEM")
+    session.out.table(headers, [line.cells() for line in lines], status=1)
     if hidden:
         session.say(
             f"… and {len(hidden)} more runs, {size(sum(line.bytes_freed for line in hidden))}; --json lists all"
         )
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """What is, or would be, removed from one run."""
+
+    run_id: str
+    status: str
+    checkpoints_removed: int = 0
+    checkpoints_kept: int = 0
+    entries_removed: int = 0
+    bytes_freed: int = 0
+    deleted: bool = False
+    """The whole run is removed."""
+    problem: str | None = None
+    """Why nothing, or not everything, was removed."""
+    kept_more: dict[str, int] = {}
+    """Checkpoints kept beyond --keep-last, by reason; see `Pruned.kept_more`."""
+
+    @property
+    def removes(self) -> bool:
+        """Whether something is removed."""
+        return bool(self.checkpoints_removed or self.entries_removed or self.bytes_freed or self.deleted)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is removed and there is nothing to explain."""
+        return not self.removes and self.problem is None and not self.kept_more
+
+    def cells(self) -> tuple[str | int, ...]:
+        """Return the cells of its row in the table."""
+        removed = "whole run" if self.deleted else self.checkpoints_removed
+        kept, entries, freed = self.checkpoints_kept, self.entries_removed, size(self.bytes_freed)
+        return self.run_id, self.status, removed, kept, entries, freed, self.problem or ""
+
+
+Work = Callable[[RunInfo], Line]
+
+
+def _apply(runs: Iterable[RunInfo], work: Work, advance: Callable[[], None]) -> list[Line]:
+    """Do the work for every run. An error of one run becomes its problem; an error of the store is raised."""
+    lines = []
+    for info in runs:
+        try:
+            lines.append(work(info))
+        except StorageError:
+            raise
+        except HoldfastError as error:
+            lines.append(Line(run_id=info.run_id, status=info.status, problem=str(error)))
+        advance()
+    return lines
+
+
+def _pruner(store: Store, keep: Keep, *, fold: bool, dry_run: bool) -> Work:
+    """Return the work that prunes a run. With `fold`, folds are written to LangGraph threads first."""
+    core = store.access.core
+    estimate = prune.RemovalEstimate(core)
+    if fold:
+        langgraph_adapter()
+
+    def work(info: RunInfo) -> Line:
+        folds = None
+        if fold and info.workflow == THREADS:
+            from holdfast.adapters.langgraph import retention
+
+            if dry_run:
+                folds = retention.plan_fold(core, info.run_id, keep)
+            else:
+                store.access.run(retention.fold(store.access, info.run_id, keep))
+        if dry_run:
+            return _line(info, prune.plan_prune(core, info.run_id, keep, estimate, folds))
+        return _line(info, store.prune(info.run_id, keep))
+
+    return work
+
+
+def _checkpoint_remover(store: Store, checkpoint_id: str, lane: str, *, dry_run: bool) -> Work:
+    """Return the work that removes one checkpoint of a run."""
+    return lambda info: _line(info, store.delete_checkpoint(info.run_id, checkpoint_id, lane=lane, dry_run=dry_run))
+
+
+def _line(info: RunInfo, done: Pruned) -> Line:
+    return Line(
+        run_id=info.run_id,
+        status=info.status,
+        checkpoints_removed=len(done.removed),
+        checkpoints_kept=done.kept,
+        entries_removed=done.entries,
+        bytes_freed=done.bytes_freed,
+        problem=done.damage,
+        kept_more=done.kept_more,
+    )
+
+
+def _remover(store: Store, chosen: list[RunInfo], *, dry_run: bool) -> tuple[list[RunInfo], Work]:
+    """Return the runs in the order of their removal, and the work that removes a whole run unless it is needed."""
+    core = store.access.core
+    rows: dict[str, RunRow] = {}
+    for info in chosen:
+        with contextlib.suppress(DamagedData, Conflict, RunNotFound):  # `work` reports it
+            rows[info.run_id] = _unchanged(core, info)
+    removal = Removal(store, rows.values())
+    order = {row.run_id: place for place, row in enumerate(removal.in_order())}
+    kept = removal.keep_needed() if dry_run else {}
+    estimate = prune.RemovalEstimate(core)
+
+    def work(info: RunInfo) -> Line:
+        row = rows.get(info.run_id) or _unchanged(core, info)
+        if row.run in kept:
+            return Line(run_id=info.run_id, status=info.status, problem="; ".join(kept[row.run]))
+        checkpoints = core.port.rows(CheckpointRow, row.run)
+        freed = (estimate if dry_run else prune.RemovalEstimate(core)).add_run(row)
+        if not dry_run:
+            removal.remove(row)
+        return Line(
+            run_id=info.run_id,
+            status=info.status,
+            checkpoints_removed=len(checkpoints),
+            entries_removed=row.position,
+            bytes_freed=freed.bytes,
+            deleted=True,
+        )
+
+    return sorted(chosen, key=lambda info: order.get(info.run_id, -1)), work
+
+
+def _unchanged(core: StoreContext, info: RunInfo) -> RunRow:
+    """Return the row of a run; Conflict if it has changed since the run was selected."""
+    found = core.port.run(info.run_id)
+    if found is None:
+        raise RunNotFound(info.run_id)
+    row = verify_run(found)
+    if row.status not in TERMINAL or moment(row.updated_us) != info.updated_at:
+        raise Conflict("it has changed since it was selected")
+    return row

@@ -1,48 +1,65 @@
-"""`holdfast show`: one run, what it did, where it stands."""
+"""`show` and `list`: the timeline and status of a run, and lists of runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from holdfast.cli.acting import answering, run_argument
-from holdfast.cli.output import columns, lines_of, one_line
+from holdfast.cli.format import command_line, long_duration, state_lines, value_text
+from holdfast.cli.output import columns, cut, lines_of, one_line
+from holdfast.cli.prompts import json_or_text
+from holdfast.cli.run_args import answer_line, note_cancel, run_argument
 from holdfast.cli.session import Session
-from holdfast.cli.showing import command_line, lasting, state_lines, value_text
-from holdfast.errors import CheckpointNotFound
-from holdfast.inspect.plain import as_data
+from holdfast.errors import CheckpointNotFound, DamagedData
+from holdfast.ids import display_name, find_gates
+from holdfast.inspect.calls import STAGES_MAX, fold_stages, has_stages
 from holdfast.inspect.refs import Located, checkpoint_of
-from holdfast.inspect.staged import STAGES_MAX, has_stages, staged
+from holdfast.inspect.status import pending_cancel
 from holdfast.inspect.threads import INTERRUPT, THREADS, thread_state
-from holdfast.inspect.timeline import folded, timeline
-from holdfast.model.names import display_name, find_gates
+from holdfast.inspect.timeline import fold_turns, timeline
+from holdfast.inspect.views import as_data
+from holdfast.limits import RUNS_PAGE_MAX
+from holdfast.model.rows import AT_WORK, READY, STATUSES, TERMINAL
+from holdfast.model.views import RunInfo, RunList
 
 if TYPE_CHECKING:
-    from holdfast.inspect.shapes import Row, Timeline
+    from holdfast.inspect.views import Row, RunStatus, Timeline
+
 
 NEWEST: Final = 5_000
-"""So many entries are read, if not all are asked for."""
-_SMALL: Final = frozenset({"value", "version", "log"})
+"""How many entries are read without --full."""
+_SMALL: Final = frozenset({"value", "version"})
+"""Kinds of rows that only --full shows."""
+_TEXT_MIN: Final = 8
+"""If fewer columns are left, the text of a row is not cut."""
 _SIGNS: Final = {
-    "done": "✓", "failed": "✗", "waiting": "…", "running": "▶", "in_doubt": "?", "undone": "↺", "expired": "⌛",
-    "cancelled": "✗", "stopped": "■", "taken_back": "↶", "unsatisfied": "!",
-}  # fmt: skip
-_COLORS: Final = {
-    "done": "green", "failed": "red", "waiting": "yellow", "running": "blue", "in_doubt": "red",
-    "taken_back": "bright_black", "undone": "magenta", "unsatisfied": "yellow",
-}  # fmt: skip
+    "done": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "waiting": ("…", "yellow"),
+    "running": ("▶", "blue"),
+    "in_doubt": ("?", "red"),
+    "undone": ("↺", "magenta"),
+    "expired": ("⌛", None),
+    "cancelled": ("✗", None),
+    "stopped": ("■", None),
+    "taken_back": ("↶", "bright_black"),
+    "unsatisfied": ("!", "yellow"),
+}
+"""The sign and the colour of each state."""
 
 
 @click.command()
 @run_argument
-@click.option("--full", is_flag=True, help="Everything: all entries, values in full, traces of errors.")
-@click.option("--turns", is_flag=True, help="What was done in each finished turn of a loop.")
-@click.option("--state", "wants_state", is_flag=True, help="The newest state instead, or that of RUN~n, RUN@position.")
+@click.option("--full", is_flag=True, help="Show all entries, full values and tracebacks.")
+@click.option("--turns", is_flag=True, help="Show the calls in each finished turn of a loop.")
+@click.option("--state", "wants_state", is_flag=True, help="Show the newest state, or that of RUN~n or RUN@position.")
 @click.pass_obj
-def command(session: Session, run: str, full: bool, turns: bool, wants_state: bool) -> None:
-    """Show one run: its timeline, where it stands, what to type next.
+def show_command(session: Session, run: str, full: bool, turns: bool, wants_state: bool) -> None:
+    """Show the timeline of a run, its status and the next commands.
 
     \b
     Examples:
@@ -58,16 +75,16 @@ def command(session: Session, run: str, full: bool, turns: bool, wants_state: bo
         return
     seen = timeline(store, found.run.run_id, newest=None if full else NEWEST)
     if has_stages(seen.rows):
-        rows = staged(seen.rows, None if turns or full else STAGES_MAX)
+        rows = fold_stages(seen.rows, None if turns or full else STAGES_MAX)
     else:
-        rows = seen.rows if turns or full else folded(seen.rows)
+        rows = seen.rows if turns or full else fold_turns(seen.rows)
     if session.json:
         session.out.give({**as_data(seen), "rows": as_data(rows)})
         return
     _head(session, seen)
     _rows(session, rows, full=full)
     _effects(session, seen)
-    _standing(session, seen)
+    _status(session, seen)
 
 
 def _show_state(session: Session, found: Located) -> None:
@@ -94,36 +111,39 @@ def _head(session: Session, seen: Timeline) -> None:
     out, run = session.out, seen.run
     name, workflow = one_line(run.run_id), one_line(run.workflow) or "(no workflow)"
     session.say(f"{out.styled(name, bold=True)}  {out.status(run.status)}  {workflow}")
-    told = [f"created {out.time(run.created_at)}", f"updated {out.time(run.updated_at)}"]
-    told += [f"worked {lasting(seen.worked_us)}"] if seen.worked_us else []
-    told += [f"idle {lasting(seen.idle_us)}"] if seen.idle_us else []
-    session.say(", ".join(told))
+    facts = [f"created {out.time(run.created_at)}", f"updated {out.time(run.updated_at)}"]
+    facts += [f"worked {long_duration(seen.worked_us)}"] if seen.worked_us else []
+    facts += [f"idle {long_duration(seen.idle_us)}"] if seen.idle_us else []
+    session.say(", ".join(facts))
     if run.metadata:
-        told = [f"{one_line(key)}={value_text(part, 60)}" for key, part in run.metadata.items()]
-        session.say(f"metadata: {' '.join(told)}")
+        pairs = [f"{one_line(key)}={value_text(part, 60)}" for key, part in run.metadata.items()]
+        session.say(f"metadata: {' '.join(pairs)}")
     if run.forked_from:
         session.say(f"forked from {one_line(run.forked_from)}")
     session.say()
 
 
 def _rows(session: Session, rows: tuple[Row, ...], *, full: bool) -> None:
-    shown = [row for row in rows if full or row.kind not in _SMALL or row.kind == "log"]
+    shown = [row for row in rows if full or row.kind not in _SMALL]
     names = [one_line("  " * row.depth + _name(row)) for row in shown]
     wide = min(max((columns(name) for name in names), default=0), max(16, min(48, session.out.width - 44)))
     for row, name in zip(shown, names, strict=True):
         if row.kind == "gap":
             session.say(session.out.styled(f"         {'  ' * row.depth}~ {one_line(_gap(row))}", fg="bright_black"))
             continue
-        sign = session.out.styled(_SIGNS.get(row.state, " "), fg=_COLORS.get(row.state))
-        took = lasting(row.duration_us) if row.duration_us is not None and row.kind in _TIMED else ""
+        sign, color = _SIGNS.get(row.state, (" ", None))
+        sign = session.out.styled(sign, fg=color)
+        took = long_duration(row.duration_us) if row.duration_us is not None and row.kind in _TIMED else ""
         line = f"{row.first or '':>6}  {sign} {name:<{wide}}  {row.state:<10}  {took:>9}  "
-        session.say((line + _cut(session, line, _about(row, full=full), full=full)).rstrip())
+        left = session.out.width - columns(click.unstyle(line))
+        text = _row_text(row, full=full)
+        session.say((line + (text if full or left < _TEXT_MIN else cut(text, left))).rstrip())
         if full:
-            _in_full(session, row)
+            _details(session, row)
 
 
 _TIMED: Final = frozenset(
-    {
+    [
         "step",
         "effect",
         "ask",
@@ -138,8 +158,9 @@ _TIMED: Final = frozenset(
         "stage",
         "stages",
         "rollback",
-    }
+    ]
 )
+"""Kinds of rows that show how long they took."""
 
 
 def _name(row: Row) -> str:
@@ -154,18 +175,20 @@ def _name(row: Row) -> str:
 
 
 def _gap(row: Row) -> str:
-    length = lasting(row.duration_us or 0)
+    length = long_duration(row.duration_us or 0)
     what = f" ({display_name(row.name)})" if row.name else ""
     return f"{length}: {row.text}{what}" + (", until now" if row.ended_at is None else "")
 
 
-def _about(row: Row, *, full: bool) -> str:
-    """What there is to say about a row, the most telling first."""
+def _row_text(row: Row, *, full: bool) -> str:
+    """Return the text of a row, the most important facts first."""
     longest = 100_000 if full else 200
     parts = [row.text] if row.text else []
     parts += [f"{row.attempts} attempts"] if row.attempts > 1 else []
-    parts += [f"{row.count} of them"] if row.kind in ("map", "gather") else []
-    parts += [f"{row.count} turns"] if row.kind == "loop" and row.count else []
+    if row.kind in ("map", "gather"):
+        parts.append(f"{row.count} {'branch' if row.count == 1 else 'branches'}")
+    elif row.kind == "loop" and row.count:
+        parts.append(f"{row.count} {'turn' if row.count == 1 else 'turns'}")
     if row.effect is not None:
         parts += [f"key {row.effect.key}"] if full else []
         parts += [] if row.effect.reversible else ["cannot be undone"]
@@ -180,18 +203,9 @@ def _about(row: Row, *, full: bool) -> str:
     return one_line("; ".join(parts))
 
 
-def _cut(session: Session, line: str, text: str, *, full: bool) -> str:
-    """Text as long as the rest of the line; ids and states stand before it."""
-    room = session.out.width - columns(click.unstyle(line))
-    if full or columns(text) <= room or room < 8:
-        return text
-    while columns(text) >= room:
-        text = text[:-1]
-    return f"{text}…"
-
-
-def _in_full(session: Session, row: Row) -> None:
-    trace: Any = row.error.get("trace") if isinstance(row.error, dict) else None
+def _details(session: Session, row: Row) -> None:
+    """Print the traceback and the checkpoint of a row."""
+    trace = row.error.get("trace") if isinstance(row.error, dict) else None
     for line in lines_of(trace) if isinstance(trace, str) else ():
         session.say(f"          | {line}")
     if row.checkpoint_id and row.kind != "checkpoint":
@@ -212,7 +226,7 @@ def _effects(session: Session, seen: Timeline) -> None:
     session.out.table(("EFFECT", "STATE", "TOOL", "IDEMPOTENCY KEY", "TARGET"), rows)
 
 
-def _standing(session: Session, seen: Timeline) -> None:
+def _status(session: Session, seen: Timeline) -> None:
     out, stands = session.out, seen.standing
     session.say()
     for gate in seen.gates if stands.cancel is None else ():
@@ -224,19 +238,29 @@ def _standing(session: Session, seen: Timeline) -> None:
             session.say(f"  for {one_line(', '.join(gate.who))}")
         if gate.expires_at is not None:
             session.say(f"  expires {out.time(gate.expires_at)}")
-    since = f", since {out.time(stands.since)}" if stands.since is not None else ""
-    if stands.cancel is not None:
-        since = f", requested {out.when(stands.cancel.at)}"
-    session.say(f"{one_line(f'{seen.run.run_id}: {stands.sentence}')}{since}")
+    session.say(one_line(f"{seen.run.run_id}: {_status_text(session, stands)}"))
     if stands.next_node:
         session.say(f"next: {one_line(stands.next_node)}")
     for line in _next(seen):
         session.say(f"  {one_line(line)}")
 
 
+def _status_text(session: Session, stands: RunStatus) -> str:
+    """Return the status sentence with its time: "completed 9 s ago", "waiting for a timer, for 3 min"."""
+    if stands.cancel is not None:
+        return f"{stands.sentence}, requested {session.out.when(stands.cancel.at)}"
+    if stands.since is None:
+        return stands.sentence
+    rest = stands.sentence.removeprefix(stands.status)
+    if stands.status in TERMINAL:
+        return f"{stands.status} {session.out.when(stands.since)}{rest}"
+    since = session.out.since(stands.since)
+    return f"{stands.status} {since}{rest}" if rest.startswith(":") else f"{stands.sentence}, {since}"
+
+
 def _next(seen: Timeline) -> list[str]:
-    """What to type next; an answer with the names of its fields."""
-    usages = {gate.gate: answering(gate, among=seen.gates) for gate in seen.gates}
+    """Return the commands to type next; an answer with the names of its fields."""
+    usages = {gate.gate: answer_line(gate, among=seen.gates) for gate in seen.gates}
     lines = []
     for arguments in seen.standing.commands:
         line = command_line(arguments)
@@ -245,3 +269,107 @@ def _next(seen: Timeline) -> list[str]:
             line = usages.get(named[0].gate, line) if named else line
         lines.append(line)
     return lines
+
+
+# --- list ------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(sorted(STATUSES)),
+    help="Only runs of this status; may be repeated.",
+)
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option(
+    "--meta",
+    "metas",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help='Only runs with this metadata. VALUE is JSON, or text: n=1 is a number, n="1" a text.',
+)
+@click.option("--prefix", default="", metavar="TEXT", help="Only runs whose ids begin with this.")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(1, RUNS_PAGE_MAX), help="The maximum number."
+)
+@click.option("--after", metavar="CURSOR", help="Start after this cursor, from an earlier page.")
+@click.option("--all", "everything", is_flag=True, help="List all runs.")
+@click.pass_obj
+def list_command(
+    session: Session,
+    statuses: tuple[str, ...],
+    workflow: str | None,
+    metas: tuple[str, ...],
+    prefix: str,
+    limit: int,
+    after: str | None,
+    everything: bool,
+) -> None:
+    """List runs, newest first, by status, workflow or metadata.
+
+    \b
+    Examples:
+      holdfast list --status waiting
+      holdfast list --workflow refund --meta team=a --limit 10
+      holdfast list --all --json
+    """
+    read = functools.partial(
+        session.store().runs,
+        status=list(statuses) or None,
+        workflow=workflow,
+        prefix=prefix,
+        metadata=dict(_pair(meta) for meta in metas) or None,
+        limit=RUNS_PAGE_MAX if everything else limit,
+    )
+    page = _page(session, read, after)
+    runs = list(page)
+    while everything and page.cursor is not None:
+        page = _page(session, read, page.cursor)
+        runs += page
+    if session.json:
+        session.out.give({"runs": as_data(runs), "cursor": page.cursor})
+        return
+    if not runs:
+        session.out.note("no matching runs" if statuses or metas or workflow or prefix or after else "no runs")
+        return
+    _table(session, runs)
+    for run in runs:
+        cancel = pending_cancel(session.store(), run.run_id) if run.status in (READY, *AT_WORK) else None
+        if cancel is not None:
+            note_cancel(session, run.run_id, cancel)
+    if page.cursor is not None:
+        session.out.note(f"there may be more: --after {page.cursor}, or --all")
+
+
+def _page(session: Session, read: Callable[..., RunList], after: str | None) -> RunList:
+    """Read a page; a damaged run is noted and does not hide the others."""
+    try:
+        return read(after=after)
+    except DamagedData as damage:
+        found = read(after=after, damaged="skip")  # raises again if the store itself is damaged
+        text = (
+            f"holdfast: {damage.place} is damaged: {damage.reason}; it is left out; `holdfast verify` reports details"
+        )
+        for line in session.out.wrapped(one_line(text)):
+            session.out.note(line)
+        return found
+
+
+def _pair(meta: str) -> tuple[str, object]:
+    key, sign, text = meta.partition("=")
+    if not sign or not key:
+        raise click.UsageError(f"--meta takes KEY=VALUE, not {meta!r}")
+    return key, json_or_text(text)
+
+
+def _table(session: Session, runs: list[RunInfo]) -> None:
+    rows = [
+        (run.run_id, run.status, run.workflow or "-", session.out.time(run.updated_at), _metadata(run)) for run in runs
+    ]
+    session.out.table(("RUN", "STATUS", "WORKFLOW", "UPDATED", "METADATA"), rows, status=1)
+
+
+def _metadata(run: RunInfo) -> str:
+    return " ".join(f"{key}={value_text(value, 40)}" for key, value in run.metadata.items())

@@ -1,6 +1,6 @@
 """CAR, the Common Agent Runtime: workflows paused at an approval, one file each.
 
-`Directory` has its verbs. A paused workflow is a dict; what it must have is `holdfast.formats.car.shape`.
+`Directory` has CAR's operations. A paused workflow is a dict; `holdfast.formats.car.workflow_records` has its schema.
 
 Example:
     from holdfast.formats import car
@@ -10,6 +10,6 @@ Example:
     assert runs.list() == ["run-1"]
 """
 
-from holdfast.formats.car.directory import Claimed, Directory, Recovered
+from holdfast.formats.car.workflow_directory import Claimed, Directory, Recovered
 
 __all__ = ["Claimed", "Directory", "Recovered"]

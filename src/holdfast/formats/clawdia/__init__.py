@@ -1,7 +1,7 @@
 """Clawdia's agent SDK: a journal per run, and checkpoints that cover it.
 
-`Directory` and `Memory` have its verbs; records and checkpoints are dicts. What they must have is
-`holdfast.formats.clawdia.shape`.
+`Directory` and `Memory` have its operations. Records and checkpoints are dicts; `holdfast.formats.clawdia.run_records`
+has their schemas.
 
 Example:
     from holdfast.formats import clawdia
@@ -11,9 +11,8 @@ Example:
     assert runs.load_at_or_before("run.a", "journal.1") == checkpoint
 """
 
-from holdfast.formats.clawdia.directory import Directory
-from holdfast.formats.clawdia.memory import Memory
+from holdfast.formats.clawdia.operations import Memory, PrunePolicy, PruneReport, SaveOutcome
 from holdfast.formats.clawdia.replay import Replay, replay
-from holdfast.formats.clawdia.verbs import PrunePolicy, PruneReport, SaveOutcome
+from holdfast.formats.clawdia.run_directory import Directory
 
 __all__ = ["Directory", "Memory", "PrunePolicy", "PruneReport", "Replay", "SaveOutcome", "replay"]

@@ -1,51 +1,66 @@
-"""Decide what a commit does to a run. Pure: no clock, no database, the same for every store.
+"""The decision of what a commit does to a run, the same for every store.
 
-A store reads the run's row inside its transaction, asks `decide`, and writes down the rows of the decision or, if the
-commit is refused, nothing. Whatever else must be known (is this effect done? is this gate open?) is asked through
-`Look`, in the same transaction.
+It is pure: it has no clock and no database. A store reads the run's row inside its transaction, calls `decide`, and
+writes the rows of the decision or, if the commit is refused, nothing. Other rows that a decision depends on are read by
+`TransactionReads`, in the same transaction.
 """
 
 from __future__ import annotations
 
+import msgspec
 from blake3 import blake3
 
 from holdfast.limits import NUMBER_MAX
-from holdfast.model import commit as why
-from holdfast.model.commit import Commit, Guard, NewRun, Refused
-from holdfast.model.rows import RunRow
-from holdfast.model.status import READY, TERMINAL
-from holdfast.store.decide.checkpoints import add_checkpoints, append_entries, is_repeated, positions_of
-from holdfast.store.decide.draft import Decision, Draft, Lease, Look
-from holdfast.store.decide.holding import follow_head, merge_metadata, set_claim, set_status
-from holdfast.store.decide.inbox import deliver, pass_on, restore, return_items, set_gates
-from holdfast.store.decide.ledger import attach, mark_effects
+from holdfast.model.commit import HOLDER, OUTSIDER, PLAIN, Commit, Guard, NewRun, Reason, Refused
+from holdfast.model.rows import NO_RUN, PAUSED, READY, TERMINAL, RunRow
+from holdfast.store.decide.checkpoints import (
+    add_checkpoints,
+    append_entries,
+    attach,
+    is_repeated,
+    mark_effects,
+    positions_of,
+)
+from holdfast.store.decide.draft import (
+    Decision,
+    Draft,
+    Lease,
+    TransactionReads,
+    follow_head,
+    merge_metadata,
+    set_claim,
+    set_status,
+)
+from holdfast.store.decide.inbox import apply_outbox, deliver, restore, return_items, set_gates
 
-__all__ = ["Decision", "Lease", "Look", "decide", "is_live"]
+__all__ = ["Decision", "Lease", "TransactionReads", "decide", "is_live"]
 
 
-def decide(row: RunRow | None, commit: Commit, now_us: int, lease: Lease, look: Look) -> Decision | Refused:
-    """What `commit` does to the run whose row is `row`, or why it does nothing."""
+def decide(
+    row: RunRow | None, commit: Commit, now_us: int, lease: Lease, reads: TransactionReads
+) -> Decision | Refused:
+    """What `commit` does to the run with this row, or why it is refused."""
     if row is None:
         if commit.create is None:
-            return Refused(why.CLAIM_LOST if commit.guard.kind == why.HOLDER else why.NO_RUN)
-        found = _new_run(commit, commit.create, now_us, look)
+            return Refused(Reason.CLAIM_LOST if commit.guard.kind == HOLDER else Reason.NO_RUN)
+        found = _new_run(commit, commit.create, now_us, reads)
         if isinstance(found, Refused):
             return found
         position = positions_of(commit.entries)
-        draft = Draft(found, True, commit, now_us=now_us, lease=lease, look=None, position=position, changes={})
+        draft = Draft(found, True, commit, now_us=now_us, lease=lease, reads=None, position=position, changes={})
     else:
         refused = _guard(row, commit, lease)
         if refused is not None:
             return refused
-        position = row.position + positions_of(commit.entries)
-        draft = Draft(row, False, commit, now_us=now_us, lease=lease, look=look, position=position, changes={})
+        position = row.position + positions_of(commit.entries) if commit.entries else row.position
+        draft = Draft(row, False, commit, now_us=now_us, lease=lease, reads=reads, position=position, changes={})
         if commit.checkpoints and commit.checkpoints[0].checkpoint_id and is_repeated(draft, commit):
             return draft
-    return _fill(draft, commit) or draft.decided(look)
+    return _fill(draft, commit) or draft.finish(reads)
 
 
 def is_live(row: RunRow, lease: Lease) -> bool:
-    """Whether somebody holds the run: has an owner whose lease has not ended and who did not die with the machine."""
+    """Whether the run is claimed: its owner's lease has not expired, and the machine was not restarted since."""
     if not row.owner:
         return False
     boot, now_us = lease()
@@ -53,70 +68,78 @@ def is_live(row: RunRow, lease: Lease) -> bool:
 
 
 def _is_held(row: RunRow, guard: Guard, lease: Lease) -> bool:
-    """Whether somebody holds the run, as far as the writer knows: a lease does not outlive an owner who is dead."""
+    """Whether the run is claimed, unless the writer knows that the owner is dead."""
     return row.fence != guard.gone and is_live(row, lease)
 
 
-def _new_run(commit: Commit, create: NewRun, now_us: int, look: Look) -> RunRow | Refused:
+def _new_run(commit: Commit, create: NewRun, now_us: int, reads: TransactionReads) -> RunRow | Refused:
     family, epoch = 0, 0
     if create.source is not None:
-        source = look.source(create.source)
+        source = reads.source(create.source)
         if source is None or source.incarnation != create.source_incarnation or source.gc_epoch != create.source_epoch:
-            return Refused(why.SOURCE)
+            return Refused(Reason.SOURCE)
         family, epoch = source.family, source.gc_epoch
-    if commit.guard.kind == why.HOLDER:
-        return Refused(why.CLAIM_LOST)
+    if commit.guard.kind == HOLDER:
+        return Refused(Reason.CLAIM_LOST)
     if commit.guard.incarnation is not None:
-        return Refused(why.INCARNATION)
+        return Refused(Reason.INCARNATION)
     incarnation = blake3(b"%b %d %b" % (commit.commit_id, now_us, commit.run_id.encode())).digest(16)
-    return RunRow(
-        run=0, run_id=commit.run_id, family=family, incarnation=incarnation, workflow="", status=READY,
-        metadata=b"", origin=create.origin, created_us=now_us, updated_us=now_us, position=0, serial=0, head=0,
-        head_id="", step=0, effects=0, attached=0, rewrites=0, inbox=0, outbox=0, fence=0, owner="", nonce=b"",
-        lease_us=0, boot="", gc_epoch=epoch, ready_us=now_us, commit_id=commit.commit_id,
-    )  # fmt: skip
+    return msgspec.structs.replace(
+        NO_RUN,
+        run_id=commit.run_id,
+        family=family,
+        incarnation=incarnation,
+        status=READY,
+        origin=create.origin,
+        created_us=now_us,
+        updated_us=now_us,
+        gc_epoch=epoch,
+        ready_us=now_us,
+        commit_id=commit.commit_id,
+    )
 
 
 def _guard(row: RunRow, commit: Commit, lease: Lease) -> Refused | None:
-    """Whether the run still is what the commit's guard says."""
+    """Refuse the commit if the run is not what its guard expects."""
     guard = commit.guard
-    assert guard.kind != why.OUTSIDER or not (commit.entries or commit.checkpoints or commit.effects), (
-        "not an outsider's"
-    )
+    is_outsider_write = guard.kind == OUTSIDER and (commit.entries or commit.checkpoints or commit.effects)
+    assert not is_outsider_write, "an outsider adds no entries, checkpoints or effects"
     if commit.create is not None and commit.create.required:
-        return Refused(why.RUN_EXISTS, row)
-    if guard.kind == why.HOLDER:
+        return Refused(Reason.RUN_EXISTS, row)
+    if guard.kind == HOLDER:
         if (
             row.nonce != guard.nonce
             or row.fence != guard.fence
             or row.incarnation != guard.incarnation
             or not row.owner
         ):
-            return Refused(why.CLAIM_LOST, row)
+            return Refused(Reason.CLAIM_LOST, row)
     elif guard.incarnation is not None and row.incarnation != guard.incarnation:
-        return Refused(why.INCARNATION, row)
-    elif guard.kind == why.PLAIN and _is_held(row, guard, lease):
-        return Refused(why.CLAIMED, row)
+        return Refused(Reason.INCARNATION, row)
+    elif row.owner and guard.kind == PLAIN and _is_held(row, guard, lease):
+        return Refused(Reason.CLAIMED, row)
     if guard.gc_epoch is not None and row.gc_epoch != guard.gc_epoch:
-        return Refused(why.EPOCH, row)
+        return Refused(Reason.EPOCH, row)
     if guard.position is not None and row.position != guard.position:
-        return Refused(why.POSITION, row)
+        return Refused(Reason.POSITION, row)
     if guard.commit_id is not None and row.commit_id != guard.commit_id:
-        return Refused(why.CHANGED, row)
+        return Refused(Reason.CHANGED, row)
     if commit.rearm is not None and (row.fence != commit.rearm or not row.owner or _is_held(row, guard, lease)):
-        return Refused(why.NOT_EXPIRED, row)
+        return Refused(Reason.NOT_EXPIRED, row)
     if commit.take is not None and row.status in TERMINAL and not commit.take.revive:
-        return Refused(why.ENDED, row)
+        return Refused(Reason.ENDED, row)
+    if commit.take is not None and row.status == PAUSED and not commit.take.paused:
+        return Refused(Reason.PAUSED, row)
     if commit.workflow is not None and row.workflow not in ("", commit.workflow):
-        return Refused(why.WORKFLOW, row)
+        return Refused(Reason.WORKFLOW, row)
     return None
 
 
 def _fill(draft: Draft, commit: Commit) -> Refused | None:
-    """Put everything the commit says into the draft, or say what stands against it."""
+    """Add everything in the commit to the draft, or return why it is refused."""
     row = draft.run
     if row.serial + len(commit.checkpoints) > NUMBER_MAX or draft.position > NUMBER_MAX:
-        return Refused(why.LIMIT, row, f"a run has at most {NUMBER_MAX} checkpoints and journal entries")
+        return Refused(Reason.LIMIT, row, f"a run has at most {NUMBER_MAX} checkpoints and journal entries")
     refused = deliver(draft, commit.deliver) if commit.deliver else None
     if commit.take or commit.renew_us is not None or commit.release or commit.rearm is not None or row.owner:
         set_claim(draft, commit)
@@ -145,7 +168,7 @@ def _fill(draft: Draft, commit: Commit) -> Refused | None:
     if (commit.gates or commit.close_gates) and refused is None:
         refused = set_gates(draft, commit)
     if commit.send or commit.take_items or commit.drop_timers:
-        pass_on(draft, commit)
+        apply_outbox(draft, commit)
     if commit.return_items:
         return_items(draft, commit.return_items)
     if commit.restore is not None:

@@ -1,29 +1,26 @@
-"""Gates, timers, inbox and outbox: what passes between a run and the outside."""
+"""Decisions about gates, timers, inbox and outbox."""
 
 from __future__ import annotations
 
 import msgspec
 
 from holdfast.limits import NUMBER_MAX
-from holdfast.model import commit as why
-from holdfast.model.commit import Commit, NewItem, Refused, Restored, ReturnedItem
-from holdfast.model.rows import GateRow, ItemRow, MessageRow
-from holdfast.model.status import PAUSED, READY, TERMINAL, WAITING
-from holdfast.store.decide.draft import Draft
-from holdfast.store.decide.holding import become
+from holdfast.model.commit import Commit, NewItem, Reason, Refused, Restored, ReturnedItem
+from holdfast.model.rows import PAUSED, READY, TERMINAL, WAITING, GateRow, ItemRow, MessageRow
+from holdfast.store.decide.draft import Draft, become
 
 _replace = msgspec.structs.replace
 
 
 def deliver(draft: Draft, items: tuple[NewItem, ...]) -> Refused | None:
-    """Put items into the inbox, each key once, and wake a waiting run."""
+    """Add items to the inbox, each key once, and wake a waiting run."""
     if draft.run.status in TERMINAL:
-        return Refused(why.ENDED, draft.run)
+        return Refused(Reason.ENDED, draft.run)
     if draft.run.inbox + len(items) > NUMBER_MAX:
-        return Refused(why.LIMIT, draft.run, f"a run has at most {NUMBER_MAX} inbox items")
+        return Refused(Reason.LIMIT, draft.run, f"a run has at most {NUMBER_MAX} inbox items")
     number, rows = draft.run.inbox, []
     for new in items:
-        old = draft.look.item(draft.run.run, new.key) if draft.look else None
+        old = draft.reads.item(draft.run.run, new.key) if draft.reads else None
         if old is None:
             refused = _admit(draft, new)
             if refused is not None:
@@ -35,31 +32,31 @@ def deliver(draft: Draft, items: tuple[NewItem, ...]) -> Refused | None:
     if rows:
         draft.changes["inbox"] = number
         cancelled = draft.run.status == PAUSED and any(row.kind == "cancel" for row in rows)
-        if draft.run.status == WAITING or cancelled:  # nobody resumes a run that is to end
+        if draft.run.status == WAITING or cancelled:  # a cancelled run must not wait for its resume
             become(draft, READY)
     return None
 
 
 def _admit(draft: Draft, new: NewItem) -> Refused | None:
-    """Check what an item is about: a gate must be open, a timer must be due."""
+    """Check the gate or timer of an item: a gate must be open, a timer must be due."""
     if new.kind == "timer":
-        timer = draft.look.timer(draft.run.run, new.name) if draft.look else None
+        timer = draft.reads.timer(draft.run.run, new.name) if draft.reads else None
         if timer is None or timer.due_us > draft.now_us:
-            return Refused(why.NOT_EXPIRED, draft.run)
+            return Refused(Reason.NOT_EXPIRED, draft.run)
         draft.drop_timers = [*draft.drop_timers, new.name]
         return None
     if new.kind not in ("answer", "expiry"):
         return None
-    gate = draft.sound(draft.look.gate(draft.run.run, new.name)) if draft.look else None
+    gate = draft.verified(draft.reads.gate(draft.run.run, new.name)) if draft.reads else None
     if gate is None:
-        return Refused(why.GATE_CLOSED, draft.run, "unknown", new.name)
+        return Refused(Reason.GATE_CLOSED, draft.run, "unknown", new.name)
     if gate.state == "answered":
-        return Refused(why.ANSWERED, draft.run, new.name, gate)
+        return Refused(Reason.ANSWERED, draft.run, new.name, gate)
     expired = gate.expires_us is not None and gate.expires_us <= draft.now_us
     if gate.state != "open" or (expired and new.kind == "answer"):
-        return Refused(why.GATE_CLOSED, draft.run, "expired" if gate.state == "open" else gate.state, new.name)
+        return Refused(Reason.GATE_CLOSED, draft.run, "expired" if gate.state == "open" else gate.state, new.name)
     if new.kind == "expiry" and not expired:
-        return Refused(why.NOT_EXPIRED, draft.run)
+        return Refused(Reason.NOT_EXPIRED, draft.run)
     if new.kind == "answer":
         gate = _replace(gate, state="answered", answered_us=draft.now_us, answered_by=new.by, seal=0)
     else:
@@ -69,23 +66,23 @@ def _admit(draft: Draft, new: NewItem) -> Refused | None:
 
 
 def set_gates(draft: Draft, commit: Commit) -> Refused | None:
-    """Open gates, each name once in a run's life, and close gates that are still open."""
+    """Open gates, each name once in a run, and close gates that are still open."""
     rows = []
     for new in commit.gates:
-        old = draft.look.gate(draft.run.run, new.gate) if draft.look else None
+        old = draft.reads.gate(draft.run.run, new.gate) if draft.reads else None
         if old is not None:
-            return Refused(why.GATE_CLOSED, draft.run, f"already there ({old.state})", new.gate)
+            return Refused(Reason.GATE_CLOSED, draft.run, f"already there ({old.state})", new.gate)
         rows.append(draft.seal(GateRow(new.gate, "open", draft.now_us, new.expires_us, None, None, new.body)))
     for name in commit.close_gates:
-        old = draft.sound(draft.look.gate(draft.run.run, name)) if draft.look else None
+        old = draft.verified(draft.reads.gate(draft.run.run, name)) if draft.reads else None
         if old is not None and old.state == "open":
             rows.append(draft.seal(_replace(old, state="closed", seal=0)))
     draft.gates = [*draft.gates, *rows]
     return None
 
 
-def pass_on(draft: Draft, commit: Commit) -> None:
-    """Take items out of the inbox, put messages into the outbox, drop timers."""
+def apply_outbox(draft: Draft, commit: Commit) -> None:
+    """Remove items from the inbox, add messages to the outbox, drop timers."""
     outbox = draft.run.outbox
     if commit.send:
         draft.messages = [
@@ -93,8 +90,8 @@ def pass_on(draft: Draft, commit: Commit) -> None:
             for number, new in enumerate(commit.send, start=outbox + 1)
         ]
         draft.changes["outbox"] = outbox + len(commit.send)
-    if commit.take_items and draft.look:
-        found = [draft.sound(item) for item in draft.look.items(draft.run.run, commit.take_items)]
+    if commit.take_items and draft.reads:
+        found = [draft.verified(item) for item in draft.reads.items(draft.run.run, commit.take_items)]
         draft.taken = [
             draft.seal(_replace(item, taken=True, body=b"", seal=0)) for item in found if item and not item.taken
         ]
@@ -102,10 +99,10 @@ def pass_on(draft: Draft, commit: Commit) -> None:
 
 
 def return_items(draft: Draft, items: tuple[ReturnedItem, ...]) -> None:
-    """Put events back into the inbox: each at its old place, or, if that is not there, as the newest one."""
+    """Return events to the inbox: each at its old number, or as the newest one if that does not exist."""
     numbers = [item.number for item in items]
-    found = draft.look.items(draft.run.run, numbers) if draft.look else []
-    there = {row.number: row for row in found if draft.sound(row) and row.kind == "event"}
+    found = draft.reads.items(draft.run.run, numbers) if draft.reads else []
+    there = {row.number: row for row in found if draft.verified(row) and row.kind == "event"}
     newest, rows = draft.now("inbox"), []
     for item in items:
         old = there.get(item.number)
@@ -122,7 +119,7 @@ def return_items(draft: Draft, items: tuple[ReturnedItem, ...]) -> None:
 
 
 def restore(draft: Draft, restored: Restored) -> None:
-    """Give a new run the gates, items and messages of the run it is made of. Their numbers and dates stay."""
+    """Copy the gates, items and messages of another run into a new one, with their numbers and dates."""
     assert draft.created, "only a run that is created can be restored"
     assert [item.number for item in restored.items] == list(range(1, len(restored.items) + 1)), "items have gaps"
     draft.gates = [draft.seal(_replace(row, seal=0)) for row in restored.gates]

@@ -1,36 +1,37 @@
-"""The schema and its versions. Each version is a file; what is run is what `sql_text` prints.
+"""The versions of the PostgreSQL schema, and the migrations between them.
 
-Migrations are numbered and each is one transaction, taken under an advisory lock of that transaction, so that any
-number of processes may open a new schema at once. A role that may not create anything can use a schema that somebody
-else has made from the printed text.
+Each version is a file, and `sql_text` prints exactly what is executed. Every migration is one transaction, guarded by
+an advisory lock, so that several processes may open a new schema at once. A role without the privilege to create tables
+can use a schema that another role has created from the printed text.
 """
 
 from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 from blake3 import blake3
 
 from holdfast.errors import UnsupportedFormat
-from holdfast.store.postgres.connection import Opener
 from holdfast.store.postgres.dialect import quoted
 from holdfast.store.postgres.errors import translated
+from holdfast.store.postgres.postgres_connection import Connector
 from holdfast.store.postgres.settings import read_url
+from holdfast.store.sql.statements import Columns
 
 VERSION: Final = 3
 _IS_THERE: Final = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.relname = 'schema_version' AND n.nspname = %s"
 )
-"""to_regclass would answer from a cache, which waiting for the lock does not bring up to date."""
+"""Not to_regclass: it reads a cache, which is not updated by waiting for the lock."""
 _NAMED: Final = re.compile(r"\b(CREATE TABLE|CREATE UNLOGGED TABLE|ALTER TABLE|CREATE SEQUENCE|ON) (\w+)")
 
 
 def sql_text(schema: str, after: int = 0) -> str:
-    """What makes a schema of version `after` (0: none at all) into one of this version, to read or to run."""
+    """The SQL that migrates a schema from version `after` (0: none exists) to the current one."""
     name = quoted(schema)
     parts = [f"CREATE SCHEMA IF NOT EXISTS {name};\n"] if not after else []
     lock = f"SELECT pg_advisory_xact_lock({_lock_of(schema)});"
@@ -38,26 +39,26 @@ def sql_text(schema: str, after: int = 0) -> str:
     return "\n".join(parts)
 
 
-def prepare(connection: psycopg.Connection[Any], schema: str, shown: str) -> None:
-    """Create the schema or bring it up to date; refuse one that a newer Holdfast made."""
-    if _checked(_version(connection, schema), shown) == VERSION:
+def prepare(connection: psycopg.Connection[Columns], schema: str, shown: str) -> None:
+    """Create or migrate the schema; raise UnsupportedFormat if a newer Holdfast created it."""
+    if _require_known(_version(connection, schema), shown) == VERSION:
         return
     for version in range(1, VERSION + 1):
         with connection.transaction():
-            # Whatever the server's default is: what another opener made must be seen once the lock is there.
+            # Independent of the server's default: what another process created must be visible once the lock is held.
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_of(schema),))
-            if _checked(_version(connection, schema), shown) >= version:
-                continue  # somebody else was faster
+            if _require_known(_version(connection, schema), shown) >= version:
+                continue  # another process was faster
             if not _first(connection, "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", schema):
                 connection.execute(f"CREATE SCHEMA {quoted(schema)}".encode())
             connection.execute(_body(schema, version).encode())
 
 
 def version_at(url: str, timeout_s: float = 10.0) -> int:
-    """The version of the schema a URL names, 0 if it is not there. Makes nothing."""
+    """The version of the schema that a URL names, 0 if it does not exist. Creates nothing."""
     settings = read_url(url)
-    link = Opener(settings, timeout_s).open()
+    link = Connector(settings, timeout_s).open()
     try:
         return _version(link, settings.schema)
     except psycopg.Error as error:
@@ -69,30 +70,30 @@ def version_at(url: str, timeout_s: float = 10.0) -> int:
 def _body(schema: str, version: int) -> str:
     name = quoted(schema)
     text = files("holdfast.store.postgres").joinpath(f"schema_{version}.sql").read_text("utf-8")
-    lines = [line if line.startswith("--") else _NAMED.sub(lambda m: f"{m[1]} {name}.{m[2]}", line)
-             for line in text.splitlines()]  # fmt: skip
+    qualified = (_NAMED.sub(lambda m: f"{m[1]} {name}.{m[2]}", line) for line in text.splitlines())
+    lines = [old if old.startswith("--") else new for old, new in zip(text.splitlines(), qualified, strict=True)]
     done = f"INSERT INTO {name}.schema_version VALUES ({version});"  # noqa: S608 - a quoted name and our own number
     return "\n".join([*lines, done, ""])
 
 
 def _lock_of(schema: str) -> int:
-    """A number for the advisory lock that others will hardly use."""
+    """The key of the advisory lock: a hash, so that other programs are unlikely to use it."""
     return int.from_bytes(blake3(b"holdfast schema " + schema.encode()).digest(8), "big", signed=True)
 
 
-def _version(connection: psycopg.Connection[Any], schema: str) -> int:
+def _version(connection: psycopg.Connection[Columns], schema: str) -> int:
     if _first(connection, _IS_THERE, schema) is None:
         return 0
     select = f"SELECT max(version) FROM {quoted(schema)}.schema_version"  # noqa: S608 - a quoted name
     return int(_first(connection, select.replace("%", "%%")) or 0)
 
 
-def _checked(version: int, shown: str) -> int:
+def _require_known(version: int, shown: str) -> int:
     if version > VERSION:
-        raise UnsupportedFormat(shown, f"its schema has version {version}, this is version {VERSION}")
+        raise UnsupportedFormat(shown, f"its schema has version {version}, this Holdfast supports {VERSION}")
     return version
 
 
-def _first(connection: psycopg.Connection[Any], statement: str, *bindings: Any) -> Any:
+def _first(connection: psycopg.Connection[Columns], statement: str, *bindings: object) -> int | None:
     found = connection.execute(statement.encode(), bindings).fetchone()
     return found[0] if found else None

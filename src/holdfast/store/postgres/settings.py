@@ -1,10 +1,9 @@
-"""What a PostgreSQL URL says: the part for libpq, and the part for Holdfast.
+"""The settings in a PostgreSQL URL: those of libpq and those of Holdfast.
 
     postgresql://user@host/database?schema=holdfast&pool_size=8&durability=relaxed&sslmode=require
 
-`schema`, `pool_size`, `durability` and `owner_grace` are ours and are taken off; everything else is libpq's. A
-password may stand in the URL, but is never shown: not in `Settings.shown`, which is the store's `url`, and not in any
-message.
+`schema`, `pool_size`, `durability` and `owner_grace` belong to Holdfast; everything else is passed to libpq. The URL
+may contain a password, which is never shown: neither in `Settings.shown`, the `url` of the store, nor in any message.
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ _SCHEMA_BYTES_MAX: Final = 63
 _POOL_SIZE: Final = 8
 _OURS: Final = ("schema", "pool_size", "durability", "owner_grace")
 _PLACE_OPTIONS: Final = ("hostaddr", "service", "target_session_attrs")
-"""Options that decide which server is meant, and so are shown."""
+"""Options that select the server, and so are shown."""
 _OWNER_GRACE_S: Final = 0.75
 _OWNER_GRACE_S_MIN: Final = 0.1
 _OWNER_GRACE_S_MAX: Final = 3600.0
 
 
 class Settings(NamedTuple):
-    """How to connect, and what to use there."""
+    """How to connect, and which schema to use."""
 
     conninfo: dict[str, Any]
     """For libpq, with the password if there is one."""
     schema: str
     pool_size: int
     relaxed: bool
-    """True: a server that does not sync is taken. Then a power cut may lose what was acknowledged."""
+    """True: a server that does not sync is accepted. Then a power cut may lose acknowledged commits."""
     shown: str
     """The URL without secrets."""
     owner_grace_s: float = _OWNER_GRACE_S
-    """How long the session of an announced owner may be missing before the owner counts as dead; 0: only leases do."""
+    """How long the session of an announced owner may be missing before it is declared dead; 0: only leases are used."""
 
 
 def read_url(url: str) -> Settings:
-    """Take a URL apart, or raise InvalidInput, which does not repeat the URL: it may hold a password."""
+    """Parse a URL, or raise InvalidInput, which does not repeat the URL: it may contain a password."""
     try:
         place, _, query = url.partition("://")[2].partition("?")
         if place.count("@") > 1 or "@" in place.partition("/")[2]:
-            raise ValueError("an unescaped sign in the password: libpq would take the rest of it for a host or a name")
+            raise ValueError("an unescaped character in the password: libpq would parse the rest as a host or a name")
         if "=" in place.partition("/")[2]:
             raise ValueError("an option in the name of the database, which may be a password")
         options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
@@ -60,31 +59,31 @@ def read_url(url: str) -> Settings:
     except (ValueError, psycopg.Error):
         raise InvalidInput(
             "this PostgreSQL URL cannot be read; write postgresql://user@host:port/database?schema=name, "
-            "with %-escapes for signs that have a meaning in URLs"
+            "with %-escapes for reserved characters"
         ) from None
     ours = dict(options)
     schema = check_schema(ours.get("schema", _SCHEMA))
     durability = ours.get("durability", "full")
     if durability not in ("full", "relaxed"):
-        raise InvalidInput(f"durability in a PostgreSQL URL is full or relaxed, not {durability!r}")
+        raise InvalidInput(f"durability in a PostgreSQL URL must be full or relaxed, not {durability!r}")
     return Settings(
-        conninfo,
-        schema,
-        _pool_size(ours.get("pool_size")),
-        durability == "relaxed",
-        _shown(conninfo, schema),
-        _owner_grace_s(ours.get("owner_grace")),
+        conninfo=conninfo,
+        schema=schema,
+        pool_size=_pool_size(ours.get("pool_size")),
+        relaxed=durability == "relaxed",
+        shown=_shown(conninfo, schema),
+        owner_grace_s=_owner_grace_s(ours.get("owner_grace")),
     )
 
 
 def check_schema(name: str) -> str:
-    """Return `name` if a schema may be called so; it is quoted wherever it is used."""
+    """Return `name` if it is allowed as a schema; it is quoted wherever it is used."""
     if not 0 < len(name.encode("utf-8", "replace")) <= _SCHEMA_BYTES_MAX or not name.isprintable():
         raise InvalidInput(
             f"schema must be 1 to {_SCHEMA_BYTES_MAX} bytes of text without control characters, not {name!r}"
         )
     if name.startswith("pg_") or name == "information_schema":
-        raise InvalidInput(f"schema {name!r} is PostgreSQL's own; choose another name")
+        raise InvalidInput(f"schema {name!r} is reserved by PostgreSQL; choose another name")
     return name
 
 
@@ -114,7 +113,7 @@ def _owner_grace_s(text: str | None) -> float:
 
 
 def _shown(conninfo: dict[str, Any], schema: str) -> str:
-    """The URL without secrets. Each of several hosts stands with its own port; sockets and addresses are options."""
+    """The URL without secrets. Each host is shown with its port; sockets and addresses are shown as options."""
     hosts, ports = (str(conninfo.get(name) or "") for name in ("host", "port"))
     options = {"schema": schema}
     place = ""

@@ -1,14 +1,5 @@
--- What PostgreSQL says in its own words; everything else is in store/sql/statements.sql, which a name here overrides.
--- Writes take columns as arrays, so that the rows of many commits go in one statement.
-
--- columns new_run: n.run, n.run_id, n.family, n.incarnation, n.workflow, n.status, n.metadata, n.origin, n.created_us, n.updated_us, n.position, n.serial, n.head, n.head_id, n.step, n.effects, n.attached, n.rewrites, n.inbox, n.outbox, n.fence, n.owner, n.nonce, n.lease_us, n.boot, n.gc_epoch, n.ready_us, n.commit_id, n.seal
--- columns checkpoint_columns: key, run, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
--- columns checkpoint_read: lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
--- columns entry_columns: key, kind, created_us, commit_id, body, seal
--- columns effect_columns: key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, call, seal
--- columns gate_columns: run, gate, state, opened_us, expires_us, answered_us, answered_by, body, seal
--- columns item_columns: key, run, kind, name, item, sender, created_us, taken, body, seal
--- columns message_columns: key, target, kind, name, item, created_us, body, seal
+-- The statements that differ on PostgreSQL; a name here overrides the one in store/sql/statements.sql.
+-- Writes bind columns as arrays, so that one statement writes the rows of many commits.
 
 -- Expressions that several statements share.
 -- columns now: (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
@@ -26,35 +17,34 @@ SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY ready_us, run LIMIT ? FOR UPD
 -- name: runs_ready_of_workflows
 SELECT <run> FROM runs WHERE ready_us > 0 AND workflow = ANY(?::text[]) ORDER BY ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
 
--- name: runs_held_now
-SELECT <run> FROM runs WHERE owner <> '' AND lease_us <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
-ORDER BY lease_us LIMIT ?;
+-- name: runs_page_expired_now
+AND r.lease_us <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
 
 -- name: checkpoint_by_id
 SELECT <checkpoint> FROM checkpoints WHERE named AND run = ? AND lane = ? AND checkpoint_id = ?;
 
 -- name: run_with_head
-SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read> FROM runs r LEFT JOIN checkpoints c
+SELECT <r.run>, <c.checkpoint> FROM runs r LEFT JOIN checkpoints c
 ON c.key = r.run * 4294967296 + r.head WHERE r.run_id = ?;
 
--- A checkpoint with its run and its attachments, all of one moment; the checkpoint stands in every row.
+-- A checkpoint with its run and its attachments, in one snapshot; every row repeats the checkpoint.
 -- name: whole_newest
-SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read>, a.key & 4294967295, a.name, a.created_us, a.root, a.seal
+SELECT <r.run>, <c.checkpoint>, <a.attachment>
 FROM runs r LEFT JOIN checkpoints c ON c.key = r.run * 4294967296 + r.head
 LEFT JOIN attachments a ON a.run = c.run AND a.lane = c.lane AND a.checkpoint_id = c.checkpoint_id WHERE r.run_id = ?;
 
 -- name: whole_of_lane
-SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read>, a.key & 4294967295, a.name, a.created_us, a.root, a.seal
+SELECT <r.run>, <c.checkpoint>, <a.attachment>
 FROM runs r LEFT JOIN lanes l ON l.run = r.run AND l.lane = ?
 LEFT JOIN checkpoints c ON c.key = r.run * 4294967296 + l.head
 LEFT JOIN attachments a ON a.run = c.run AND a.lane = c.lane AND a.checkpoint_id = c.checkpoint_id WHERE r.run_id = ?;
 
 -- name: whole_by_id
-SELECT <r.run>, c.key & 4294967295, <c.checkpoint_read>, a.key & 4294967295, a.name, a.created_us, a.root, a.seal
+SELECT <r.run>, <c.checkpoint>, <a.attachment>
 FROM runs r LEFT JOIN checkpoints c ON c.named AND c.run = r.run AND c.lane = ? AND c.checkpoint_id = ?
 LEFT JOIN attachments a ON a.run = c.run AND a.lane = c.lane AND a.checkpoint_id = c.checkpoint_id WHERE r.run_id = ?;
 
--- The run and the newest of its checkpoints that are searched for, by the range of its keys.
+-- The run and the newest of its checkpoints that match, by the range of its keys.
 -- name: found_of_run
 SELECT <r.run>, f.* FROM runs r CROSS JOIN LATERAL (SELECT <c.checkpoint> FROM checkpoints c
 WHERE c.key > r.run * 4294967296 AND c.key < r.run * 4294967296 + ?
@@ -74,7 +64,7 @@ ORDER BY f.number DESC;
 -- name: found_of_run_by_id_order
 ORDER BY f.checkpoint_id DESC, f.number DESC;
 
--- OFFSET keeps the look into each run apart: as a join, every checkpoint is compared with every run of the workflow.
+-- OFFSET separates the search of each run: as a join, every checkpoint is compared with every run of the workflow.
 -- name: found_of_workflow
 SELECT <r.run>, <c.checkpoint> FROM runs r CROSS JOIN LATERAL (SELECT <checkpoint_columns> FROM checkpoints
 WHERE key > (r.run << 32) AND key < ((r.run + 1) << 32) OFFSET 0) c WHERE r.workflow = ?
@@ -82,8 +72,7 @@ WHERE key > (r.run << 32) AND key < ((r.run + 1) << 32) OFFSET 0) c WHERE r.work
 -- name: found_tag
 AND position(?::bytea IN c.metadata) > 0
 
--- LIMIT keeps the look into each run's ledger apart: as a join, all ledgers are read through if a family is most of the
--- store.
+-- LIMIT separates the search of each run's ledger: as a join, all ledgers are read if a family is most of the store.
 
 -- name: effects_of_family
 SELECT <r.run>, f.* FROM runs r CROSS JOIN LATERAL (SELECT <effect> FROM effects WHERE run = r.run AND name = ? LIMIT 1) f
@@ -117,7 +106,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND
 -- name: lock_runs
 SELECT <run> FROM runs WHERE run_id = ANY(?) ORDER BY family, run FOR UPDATE;
 
--- What most decisions look for, by the run's id: asked together with the rows.
+-- What most decisions need, by the run's id: requested together with the rows.
 
 -- name: checkpoint_of_run
 SELECT <c.checkpoint> FROM checkpoints c JOIN runs r ON r.run = c.run
@@ -133,7 +122,7 @@ WHERE r.run_id = ? AND a.lane = ? AND a.checkpoint_id = ? AND a.name = ?;
 -- name: lock_family
 SELECT <run> FROM runs WHERE family = ? ORDER BY run FOR UPDATE;
 
--- The time by which leases go. If the client vanishes, its locks shall not stay: the setting is the transaction's own.
+-- The time of leases. The setting, local to the transaction, releases the locks of a client that disappears.
 -- name: moment
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
     set_config('idle_in_transaction_session_timeout', ?, true);
@@ -151,35 +140,31 @@ SELECT pg_logical_emit_message(true, 'holdfast', 'settled');
 -- name: notify
 SELECT pg_notify(?, run_id) FROM unnest(?::text[]) AS n (run_id);
 
--- The common save, on a row that is remembered: one statement, one round trip, one transaction of its own.
--- save_many divides by zero, so that nothing is written at all, if any of the rows is not what was remembered.
+-- The fast path of saves, on cached rows: one statement, one round trip, one transaction.
+-- save_many divides by zero, so that nothing is written, if any cached row is out of date.
 
 -- name: save_one
 WITH moved AS (
-    UPDATE runs SET updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?, step = ?, commit_id = ?, seal = ?,
-        recent = substr(commit_id || recent, 1, 128)
+    UPDATE runs SET <progress_changes>, recent = substr(commit_id || recent, 1, 128)
     WHERE run = ? AND commit_id = ? RETURNING run
 )
 INSERT INTO checkpoints (<checkpoint_columns>)
-SELECT ?::bigint, run, ?::text, ?::text, ?::boolean, ?::text, ?::bigint, ?::text, ?::bigint, ?::text, ?::bytea, ?::bigint,
-    ?::bytea, ?::bigint FROM moved;
+SELECT <checkpoint_casts> FROM moved;
 
 -- name: append_one
 WITH moved AS (
-    UPDATE runs SET updated_us = ?, position = ?, commit_id = ?, seal = ?, recent = substr(commit_id || recent, 1, 128)
+    UPDATE runs SET <appended_changes>, recent = substr(commit_id || recent, 1, 128)
     WHERE run = ? AND commit_id = ? RETURNING run
 )
-INSERT INTO entries (<entry_columns>) SELECT ?::bigint, ?::text, ?::bigint, ?::bytea, ?::bytea, ?::bigint FROM moved;
+INSERT INTO entries (<entry_columns>) SELECT <entry_casts> FROM moved;
 
 -- name: attach_new
 WITH moved AS (
-    UPDATE runs SET updated_us = ?, attached = ?, commit_id = ?, seal = ?, recent = substr(commit_id || recent, 1, 128)
+    UPDATE runs SET <attached_changes>, recent = substr(commit_id || recent, 1, 128)
     WHERE run = ? AND commit_id = ? RETURNING run, family
 ), added AS (
-    INSERT INTO attachments (key, run, lane, checkpoint_id, name, created_us, root, seal)
-    SELECT n.key, moved.run, n.lane, n.checkpoint_id, n.name, n.created_us, n.root, n.seal
-    FROM moved, unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::bigint[], ?::bytea[], ?::bigint[])
-        AS n (key, lane, checkpoint_id, name, created_us, root, seal)
+    INSERT INTO attachments (<attachment_columns>)
+    SELECT <n.attachment_columns> FROM moved, unnest(<attachment_arrays>) AS n (<attachment_columns>)
 ), stored AS (
     INSERT INTO chunks (family, hash, body)
     SELECT moved.family, n.hash, n.body FROM moved, unnest(?::bytea[], ?::bytea[]) AS n (hash, body)
@@ -189,13 +174,11 @@ SELECT family, NULL::bytea FROM moved UNION ALL SELECT family, hash FROM stored;
 
 -- name: save_one_with_chunks
 WITH moved AS (
-    UPDATE runs SET updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?, step = ?, commit_id = ?, seal = ?,
-        recent = substr(commit_id || recent, 1, 128)
+    UPDATE runs SET <progress_changes>, recent = substr(commit_id || recent, 1, 128)
     WHERE run = ? AND commit_id = ? RETURNING run, family
 ), added AS (
     INSERT INTO checkpoints (<checkpoint_columns>)
-    SELECT ?::bigint, run, ?::text, ?::text, ?::boolean, ?::text, ?::bigint, ?::text, ?::bigint, ?::text, ?::bytea,
-        ?::bigint, ?::bytea, ?::bigint FROM moved
+    SELECT <checkpoint_casts> FROM moved
 ), stored AS (
     INSERT INTO chunks (family, hash, body)
     SELECT moved.family, n.hash, n.body FROM moved, unnest(?::bytea[], ?::bytea[]) AS n (hash, body)
@@ -205,21 +188,16 @@ SELECT family, NULL::bytea FROM moved UNION ALL SELECT family, hash FROM stored;
 
 -- name: save_many
 WITH moved AS (
-    UPDATE runs AS r SET updated_us = n.updated_us, position = n.position, serial = n.serial, head = n.head,
-        head_id = n.head_id, step = n.step, commit_id = n.commit_id, seal = n.seal,
-        recent = substr(r.commit_id || r.recent, 1, 128)
-    FROM unnest(?::bigint[], ?::bytea[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[],
-        ?::bytea[], ?::bigint[])
-        AS n (run, old_commit_id, updated_us, position, serial, head, head_id, step, commit_id, seal)
+    UPDATE runs AS r SET <progress_changes_from_n>, recent = substr(r.commit_id || r.recent, 1, 128)
+    FROM unnest(?::bigint[], ?::bytea[], <progress_changing_arrays>) AS n (run, old_commit_id, <progress_changing>)
     WHERE r.run = n.run AND r.commit_id = n.old_commit_id RETURNING r.run
 ), added AS (
     INSERT INTO checkpoints (<checkpoint_columns>)
-    SELECT <n.checkpoint_columns> FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::boolean[], ?::text[],
-        ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bytea[], ?::bigint[], ?::bytea[], ?::bigint[])
+    SELECT <n.checkpoint_columns> FROM unnest(<checkpoint_arrays>)
         AS n (<checkpoint_columns>) JOIN moved ON moved.run = n.run
 ), appended AS (
     INSERT INTO entries (<entry_columns>)
-    SELECT <n.entry_columns> FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bigint[])
+    SELECT <n.entry_columns> FROM unnest(<entry_arrays>)
         AS n (<entry_columns>) JOIN moved ON moved.run = n.key >> 32
 ), stored AS (
     INSERT INTO chunks (family, hash, body)
@@ -232,22 +210,11 @@ SELECT 1 / ((SELECT count(*) FROM moved) = ?)::integer, NULL::bytea UNION ALL SE
 -- All other commits: the rows of a decision, one statement for each kind.
 
 -- name: insert_runs
-INSERT INTO runs (<run>) SELECT <new_run> FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::text[],
-    ?::text[], ?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[],
-    ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bytea[],
-    ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bigint[]) AS n (<run>);
+INSERT INTO runs (<run>) SELECT <n.run> FROM unnest(<run_arrays>) AS n (<run>);
 
 -- name: update_runs
-UPDATE runs AS r SET workflow = n.workflow, status = n.status, metadata = n.metadata, updated_us = n.updated_us,
-    position = n.position, serial = n.serial, head = n.head, head_id = n.head_id, step = n.step, effects = n.effects,
-    attached = n.attached, rewrites = n.rewrites, inbox = n.inbox, outbox = n.outbox, fence = n.fence, owner = n.owner,
-    nonce = n.nonce, lease_us = n.lease_us, boot = n.boot, gc_epoch = n.gc_epoch, ready_us = n.ready_us,
-    commit_id = n.commit_id, seal = n.seal, recent = substr(r.commit_id || r.recent, 1, 128)
-FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::text[],
-    ?::text[], ?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[],
-    ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bytea[],
-    ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bigint[]) AS n (<run>)
-WHERE r.run = n.run;
+UPDATE runs AS r SET <run_changes_from_n>, recent = substr(r.commit_id || r.recent, 1, 128)
+FROM unnest(<run_arrays>) AS n (<run>) WHERE r.run = n.run;
 
 -- name: insert_chunks
 INSERT INTO chunks (family, hash, body)
@@ -255,25 +222,18 @@ SELECT n.family, n.hash, n.body FROM unnest(?::bigint[], ?::bytea[], ?::bytea[])
 ORDER BY n.family, n.hash ON CONFLICT DO NOTHING RETURNING family, hash;
 
 -- name: insert_checkpoints
-INSERT INTO checkpoints (<checkpoint_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[],
-    ?::boolean[], ?::text[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bytea[], ?::bigint[], ?::bytea[],
-    ?::bigint[]);
+INSERT INTO checkpoints (<checkpoint_columns>) SELECT * FROM unnest(<checkpoint_arrays>);
 
 -- name: replace_checkpoints
-UPDATE checkpoints AS c SET parent_id = n.parent_id, step = n.step, next_node = n.next_node, covers = n.covers,
-    status = n.status, metadata = n.metadata, created_us = n.created_us, root = n.root, seal = n.seal
-FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::boolean[], ?::text[], ?::bigint[], ?::text[], ?::bigint[],
-    ?::text[], ?::bytea[], ?::bigint[], ?::bytea[], ?::bigint[]) AS n (<checkpoint_columns>)
+UPDATE checkpoints AS c SET <checkpoint_changes_from_n> FROM unnest(<checkpoint_arrays>) AS n (<checkpoint_columns>)
 WHERE c.key = n.key;
 
 -- name: set_lanes
-INSERT INTO lanes (run, lane, head, head_id, step)
-SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bigint[])
-ON CONFLICT (run, lane) DO UPDATE SET head = excluded.head, head_id = excluded.head_id, step = excluded.step;
+INSERT INTO lanes (<lane_columns>) SELECT * FROM unnest(<lane_arrays>)
+ON CONFLICT (run, lane) DO UPDATE SET <lane_changes_from_excluded>;
 
 -- name: insert_entries
-INSERT INTO entries (<entry_columns>)
-SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bigint[]);
+INSERT INTO entries (<entry_columns>) SELECT * FROM unnest(<entry_arrays>);
 
 -- name: delete_tags
 DELETE FROM tags USING unnest(?::bytea[], ?::bytea[], ?::bigint[]) AS n (key, value, run)
@@ -283,50 +243,39 @@ WHERE tags.key = n.key AND tags.value = n.value AND tags.run = n.run;
 INSERT INTO tags (key, value, run) SELECT * FROM unnest(?::bytea[], ?::bytea[], ?::bigint[]) ON CONFLICT DO NOTHING;
 
 -- name: set_effects
-INSERT INTO effects (<effect_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[],
-    ?::text[], ?::boolean[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[], ?::bytea[],
-    ?::bigint[])
-ON CONFLICT (key) DO UPDATE SET state = excluded.state, tool = excluded.tool, target = excluded.target,
-    reversible = excluded.reversible, after_checkpoint = excluded.after_checkpoint,
-    after_position = excluded.after_position, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
-    body = excluded.body, call = excluded.call, seal = excluded.seal;
+INSERT INTO effects (<effect_columns>) SELECT * FROM unnest(<effect_arrays>)
+ON CONFLICT (key) DO UPDATE SET <effect_changes_from_excluded>;
 
 -- name: set_attachments
-INSERT INTO attachments (key, run, lane, checkpoint_id, name, created_us, root, seal)
-SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::bigint[], ?::bytea[], ?::bigint[])
-ON CONFLICT (run, lane, checkpoint_id, name) DO UPDATE SET key = excluded.key, created_us = excluded.created_us,
-    root = excluded.root, seal = excluded.seal;
+INSERT INTO attachments (<attachment_columns>) SELECT * FROM unnest(<attachment_arrays>)
+ON CONFLICT (run, lane, checkpoint_id, name) DO UPDATE SET <attachment_changes_from_excluded>;
 
 -- name: set_gates
-INSERT INTO gates (<gate_columns>) SELECT * FROM unnest(?::bigint[], ?::text[], ?::text[], ?::bigint[], ?::bigint[],
-    ?::bigint[], ?::text[], ?::bytea[], ?::bigint[])
-ON CONFLICT (run, gate) DO UPDATE SET state = excluded.state, answered_us = excluded.answered_us,
-    answered_by = excluded.answered_by, seal = excluded.seal;
+INSERT INTO gates (<gate_columns>) SELECT * FROM unnest(<gate_arrays>)
+ON CONFLICT (run, gate) DO UPDATE SET <gate_changes_from_excluded>;
 
 -- name: drop_timers
 DELETE FROM timers USING unnest(?::bigint[], ?::text[]) AS n (run, timer)
 WHERE timers.run = n.run AND timers.timer = n.timer COLLATE "C";
 
 -- name: set_timers
-INSERT INTO timers (run, timer, due_us) SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[])
-ON CONFLICT (run, timer) DO UPDATE SET due_us = excluded.due_us;
+INSERT INTO timers (<timer_columns>) SELECT * FROM unnest(<timer_arrays>)
+ON CONFLICT (run, timer) DO UPDATE SET <timer_changes_from_excluded>;
 
 -- name: insert_items
-INSERT INTO inbox (<item_columns>) SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[],
-    ?::text[], ?::bigint[], ?::boolean[], ?::bytea[], ?::bigint[]);
+INSERT INTO inbox (<item_columns>) SELECT * FROM unnest(<item_arrays>);
 
 -- name: take_items
-UPDATE inbox AS i SET taken = n.taken, body = n.body, seal = n.seal
-FROM unnest(?::bigint[], ?::boolean[], ?::bytea[], ?::bigint[]) AS n (key, taken, body, seal) WHERE i.key = n.key;
+UPDATE inbox AS i SET <item_changes_from_n>
+FROM unnest(?::bigint[], <item_changing_arrays>) AS n (key, <item_changing>) WHERE i.key = n.key;
 
 -- name: insert_messages
-INSERT INTO outbox (<message_columns>) SELECT * FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[],
-    ?::bigint[], ?::bytea[], ?::bigint[]);
+INSERT INTO outbox (<message_columns>) SELECT * FROM unnest(<message_arrays>);
 
 -- name: drop_messages
 DELETE FROM outbox WHERE key = ANY(?::bigint[]);
 
--- Letting go.
+-- Removal.
 
 -- name: delete_checkpoints_by_key
 DELETE FROM checkpoints WHERE key = ANY(?::bigint[]);
@@ -342,7 +291,7 @@ DELETE FROM chunks WHERE family = ? AND hash = ANY(?::bytea[]) RETURNING length(
 -- name: is_family_left
 SELECT EXISTS (SELECT 1 FROM runs WHERE family = ?);
 
--- Owners and their sessions. Times are of the server's clock.
+-- Owners and their sessions. Times are those of the server.
 
 -- name: keep_idle_session
 SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout';
@@ -371,7 +320,7 @@ DELETE FROM owners WHERE owner = ? AND token = ?;
 -- name: forget_owner
 DELETE FROM owners WHERE owner = ?;
 
--- The row is read before the locks are: a session that is still the same when the row is changed has lost its lock.
+-- The row is read before the locks: a session that is unchanged when the row is updated has lost its lock.
 -- name: owners_absent
 SELECT o.owner, o.token, o.session, o.dead,
     o.missing_us IS NULL OR (o.missing_us + o.grace_us <= <now> AND o.server = <server>)

@@ -1,30 +1,18 @@
 -- Every statement the SQL stores use, by name. Values are always bound, never written into the text.
--- `columns` names a list of columns once; <name> stands for it, <alias.name> for it with a table's alias before each.
-
--- columns run: run, run_id, family, incarnation, workflow, status, metadata, origin, created_us, updated_us, position, serial, head, head_id, step, effects, attached, rewrites, inbox, outbox, fence, owner, nonce, lease_us, boot, gc_epoch, ready_us, commit_id, seal
--- columns checkpoint: key & 4294967295, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata, created_us, root, seal
--- columns entry: key & 4294967295, kind, created_us, commit_id, body, seal
--- columns effect: key & 4294967295, name, state, tool, target, reversible, after_checkpoint, after_position, created_us, updated_us, commit_id, body, call, seal
--- columns attachment: key & 4294967295, lane, checkpoint_id, name, created_us, root, seal
--- columns gate: gate, state, opened_us, expires_us, answered_us, answered_by, body, seal
--- columns item: key & 4294967295, kind, name, item, sender, created_us, taken, body, seal
--- columns message: key & 4294967295, target, kind, name, item, created_us, body, seal
+-- <name> stands for a list that statements.py derives from a row type, or for a list that a `columns` line defines;
+-- <alias.name> for the list with a table's alias before each column.
 
 -- name: new_run_number
 UPDATE counters SET value = value + 1 WHERE name = 'run' RETURNING value;
 
 -- name: insert_run
-INSERT INTO runs (<run>) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO runs (<run>) VALUES (<run_values>);
 
 -- name: update_run
-UPDATE runs SET workflow = ?, status = ?, metadata = ?, updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?,
-    step = ?, effects = ?, attached = ?, rewrites = ?, inbox = ?, outbox = ?, fence = ?, owner = ?, nonce = ?,
-    lease_us = ?, boot = ?, gc_epoch = ?, ready_us = ?, commit_id = ?, seal = ?
-WHERE run = ? AND commit_id = ?;
+UPDATE runs SET <run_changes> WHERE run = ? AND commit_id = ?;
 
 -- name: update_run_progress
-UPDATE runs SET updated_us = ?, position = ?, serial = ?, head = ?, head_id = ?, step = ?, commit_id = ?, seal = ?
-WHERE run = ? AND commit_id = ?;
+UPDATE runs SET <progress_changes> WHERE run = ? AND commit_id = ?;
 
 -- name: run_by_id
 SELECT <run> FROM runs WHERE run_id = ?;
@@ -41,13 +29,26 @@ SELECT <r.run> FROM tags t CROSS JOIN runs r WHERE r.run = t.run AND t.run < ? A
 -- name: runs_page_of_tag_end
 ORDER BY t.run DESC LIMIT ?;
 
--- Ids that begin so are found first, by the index of ids, whatever else is asked for; they are few.
+-- Ids with the prefix are found first, by the index of ids, whatever the other filters are; they are few.
 -- name: runs_page_of_prefix
 WITH p AS MATERIALIZED (SELECT run FROM runs WHERE run_id >= ? AND run_id < ?)
 SELECT <r.run> FROM p CROSS JOIN runs r WHERE r.run = p.run AND r.run < ?
 
 -- name: runs_page_of_prefix_end
 ORDER BY r.run DESC LIMIT ?;
+
+-- Claimed runs are few among many: found by their own index, and then sorted.
+-- name: runs_page_of_claims
+SELECT <r.run> FROM runs r WHERE r.owner <> '' AND +r.run < ?
+
+-- name: runs_page_of_claims_end
+ORDER BY +r.run DESC LIMIT ?;
+
+-- name: runs_page_claimed
+AND r.owner <> ''
+
+-- name: runs_page_expired
+AND (r.lease_us <= ? OR r.boot <> ?)
 
 -- name: runs_page_tag
 AND EXISTS (SELECT 1 FROM tags WHERE tags.key = ? AND tags.value = ? AND tags.run = r.run)
@@ -74,13 +75,6 @@ SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY ready_us, run LIMIT ?;
 SELECT <run> FROM runs WHERE ready_us > 0 AND +workflow IN (SELECT value FROM json_each(?))
 ORDER BY ready_us, run LIMIT ?;
 
--- name: runs_held
-SELECT <run> FROM runs WHERE owner <> '' AND (lease_us <= ? OR boot <> ?) ORDER BY lease_us LIMIT ?;
-
--- Held runs are few among many: found by their own index, and only then ordered.
--- name: runs_held_after
-SELECT <run> FROM runs WHERE owner <> '' AND +run > ? ORDER BY +run LIMIT ?;
-
 -- name: delete_run
 DELETE FROM runs WHERE run = ?;
 
@@ -91,12 +85,10 @@ INSERT INTO tags (key, value, run) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
 DELETE FROM tags WHERE key = ? AND value = ? AND run = ?;
 
 -- name: insert_checkpoint
-INSERT INTO checkpoints (key, run, lane, checkpoint_id, named, parent_id, step, next_node, covers, status, metadata,
-    created_us, root, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO checkpoints (<checkpoint_columns>) VALUES (<checkpoint_values>);
 
 -- name: replace_checkpoint
-UPDATE checkpoints SET parent_id = ?, step = ?, next_node = ?, covers = ?, status = ?, metadata = ?, created_us = ?,
-    root = ?, seal = ? WHERE key = ?;
+UPDATE checkpoints SET <checkpoint_changes> WHERE key = ?;
 
 -- name: checkpoint_by_key
 SELECT <checkpoint> FROM checkpoints WHERE key = ?;
@@ -120,8 +112,7 @@ WHERE l.run = ? AND l.lane = ?;
 -- name: checkpoints_after
 SELECT <checkpoint> FROM checkpoints WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
 
--- Checkpoints that are searched for: of one run by the range of its keys, of all runs by their dates,
--- and either by their ids.
+-- The search for checkpoints: of one run by the range of its keys, of all runs by their dates, of both by their ids.
 -- name: found_of_run
 SELECT <c.checkpoint> FROM checkpoints c WHERE c.key > ? AND c.key < ?
 
@@ -172,11 +163,11 @@ DELETE FROM checkpoints WHERE key > ? AND key <= ?;
 SELECT root FROM checkpoints WHERE key > ? AND key <= ?;
 
 -- name: set_lane
-INSERT INTO lanes (run, lane, head, head_id, step) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (run, lane) DO UPDATE SET head = excluded.head, head_id = excluded.head_id, step = excluded.step;
+INSERT INTO lanes (<lane_columns>) VALUES (<lane_values>)
+ON CONFLICT (run, lane) DO UPDATE SET <lane_changes_from_excluded>;
 
 -- name: lane
-SELECT lane, head, head_id, step FROM lanes WHERE run = ? AND lane = ?;
+SELECT <lane> FROM lanes WHERE run = ? AND lane = ?;
 
 -- name: delete_lane
 DELETE FROM lanes WHERE run = ? AND lane = ?;
@@ -200,7 +191,7 @@ DELETE FROM chunks WHERE family = ? AND hash = ? RETURNING length(body);
 DELETE FROM chunks WHERE family = ?;
 
 -- name: insert_entry
-INSERT INTO entries (key, kind, created_us, commit_id, body, seal) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO entries (<entry_columns>) VALUES (<entry_values>);
 
 -- name: entries_after
 SELECT <entry> FROM entries WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
@@ -215,18 +206,14 @@ SELECT <entry> FROM entries WHERE key > ? AND key <= ? AND kind = 'pruned' ORDER
 DELETE FROM entries WHERE key > ? AND key <= ?;
 
 -- name: set_effect
-INSERT INTO effects (key, run, name, state, tool, target, reversible, after_checkpoint, after_position, created_us,
-    updated_us, commit_id, body, call, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET state = excluded.state, tool = excluded.tool, target = excluded.target,
-    reversible = excluded.reversible, after_checkpoint = excluded.after_checkpoint,
-    after_position = excluded.after_position, updated_us = excluded.updated_us, commit_id = excluded.commit_id,
-    body = excluded.body, call = excluded.call, seal = excluded.seal;
+INSERT INTO effects (<effect_columns>) VALUES (<effect_values>)
+ON CONFLICT (key) DO UPDATE SET <effect_changes_from_excluded>;
 
 -- name: effect
 SELECT <effect> FROM effects WHERE run = ? AND name = ?;
 
--- name: effects
-SELECT <effect> FROM effects WHERE key > ? AND key <= ? ORDER BY key;
+-- name: effects_after
+SELECT <effect> FROM effects WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
 
 -- name: effects_of_family
 SELECT <r.run>, <f.effect> FROM runs r JOIN effects f ON f.run = r.run AND f.name = ? WHERE r.family = ? ORDER BY r.run;
@@ -235,9 +222,8 @@ SELECT <r.run>, <f.effect> FROM runs r JOIN effects f ON f.run = r.run AND f.nam
 DELETE FROM effects WHERE key > ? AND key <= ?;
 
 -- name: set_attachment
-INSERT INTO attachments (key, run, lane, checkpoint_id, name, created_us, root, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (run, lane, checkpoint_id, name) DO UPDATE SET key = excluded.key, created_us = excluded.created_us,
-    root = excluded.root, seal = excluded.seal;
+INSERT INTO attachments (<attachment_columns>) VALUES (<attachment_values>)
+ON CONFLICT (run, lane, checkpoint_id, name) DO UPDATE SET <attachment_changes_from_excluded>;
 
 -- name: attachment
 SELECT <attachment> FROM attachments WHERE run = ? AND lane = ? AND checkpoint_id = ? AND name = ?;
@@ -246,7 +232,7 @@ SELECT <attachment> FROM attachments WHERE run = ? AND lane = ? AND checkpoint_i
 SELECT <attachment> FROM attachments WHERE run = ? AND lane = ? AND checkpoint_id = ? ORDER BY name;
 
 -- name: attachments
-SELECT <attachment> FROM attachments WHERE run = ? ORDER BY lane, checkpoint_id, name;
+SELECT <attachment> FROM attachments WHERE run = ? ORDER BY lane, checkpoint_id, name LIMIT ?;
 
 -- name: attachment_roots
 SELECT root FROM attachments WHERE key > ? AND key <= ?;
@@ -258,16 +244,14 @@ DELETE FROM attachments WHERE run = ? AND lane = ? AND checkpoint_id = ?;
 DELETE FROM attachments WHERE key > ? AND key <= ?;
 
 -- name: set_gate
-INSERT INTO gates (run, gate, state, opened_us, expires_us, answered_us, answered_by, body, seal)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (run, gate) DO UPDATE SET state = excluded.state, answered_us = excluded.answered_us,
-    answered_by = excluded.answered_by, seal = excluded.seal;
+INSERT INTO gates (<gate_columns>) VALUES (<gate_values>)
+ON CONFLICT (run, gate) DO UPDATE SET <gate_changes_from_excluded>;
 
 -- name: gate
 SELECT <gate> FROM gates WHERE run = ? AND gate = ?;
 
 -- name: gates_of_run
-SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run WHERE g.run = ? ORDER BY g.opened_us, g.gate;
+SELECT <gate> FROM gates WHERE run = ? ORDER BY opened_us, gate LIMIT ?;
 
 -- name: gates_open
 SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run WHERE g.state = 'open'
@@ -283,37 +267,34 @@ SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run ORDER BY g.op
 SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run
 WHERE g.state = 'open' AND g.expires_us IS NOT NULL AND g.expires_us <= ? ORDER BY g.expires_us LIMIT ?;
 
--- name: gates_alone
-SELECT <gate> FROM gates WHERE run = ? ORDER BY opened_us, gate;
-
 -- name: delete_gates
 DELETE FROM gates WHERE run = ?;
 
 -- name: set_timer
-INSERT INTO timers (run, timer, due_us) VALUES (?, ?, ?) ON CONFLICT (run, timer) DO UPDATE SET due_us = excluded.due_us;
+INSERT INTO timers (<timer_columns>) VALUES (<timer_values>)
+ON CONFLICT (run, timer) DO UPDATE SET <timer_changes_from_excluded>;
 
 -- name: drop_timer
 DELETE FROM timers WHERE run = ? AND timer = ?;
 
 -- name: timer
-SELECT timer, due_us FROM timers WHERE run = ? AND timer = ?;
+SELECT <timer> FROM timers WHERE run = ? AND timer = ?;
 
 -- name: timers
-SELECT timer, due_us FROM timers WHERE run = ? ORDER BY due_us, timer;
+SELECT <timer> FROM timers WHERE run = ? ORDER BY due_us, timer LIMIT ?;
 
 -- name: timers_due
-SELECT <r.run>, t.timer, t.due_us FROM timers t JOIN runs r ON r.run = t.run WHERE t.due_us <= ?
+SELECT <r.run>, <t.timer> FROM timers t JOIN runs r ON r.run = t.run WHERE t.due_us <= ?
 ORDER BY t.due_us LIMIT ?;
 
 -- name: delete_timers
 DELETE FROM timers WHERE run = ?;
 
 -- name: insert_item
-INSERT INTO inbox (key, run, kind, name, item, sender, created_us, taken, body, seal)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO inbox (<item_columns>) VALUES (<item_values>);
 
 -- name: take_item
-UPDATE inbox SET taken = ?, body = ?, seal = ? WHERE key = ?;
+UPDATE inbox SET <item_changes> WHERE key = ?;
 
 -- name: item_by_key
 SELECT <item> FROM inbox WHERE run = ? AND item = ?;
@@ -331,7 +312,7 @@ SELECT <item> FROM inbox WHERE key > ? AND key <= ? ORDER BY key;
 DELETE FROM inbox WHERE key > ? AND key <= ?;
 
 -- name: insert_message
-INSERT INTO outbox (key, target, kind, name, item, created_us, body, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO outbox (<message_columns>) VALUES (<message_values>);
 
 -- name: drop_message
 DELETE FROM outbox WHERE key = ?;
@@ -339,8 +320,8 @@ DELETE FROM outbox WHERE key = ?;
 -- name: messages
 SELECT <r.run>, <m.message> FROM outbox m JOIN runs r ON r.run = m.key >> 32 ORDER BY m.created_us, m.key LIMIT ?;
 
--- name: messages_of_run
-SELECT <message> FROM outbox WHERE key > ? AND key <= ? ORDER BY key;
+-- name: messages_after
+SELECT <message> FROM outbox WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
 
 -- name: delete_messages
 DELETE FROM outbox WHERE key > ? AND key <= ?;

@@ -1,48 +1,75 @@
-"""The contract: what a store promises, as tests. Each part is about one kind of verb."""
+"""The store contract: what a store promises, as pytest classes, one for each subject.
+
+`StoreContract` has all subjects. To run one alone, while a store is being written, derive from its class:
+
+    from holdfast.testing.contract import ClaimContract
+
+    class TestClaims(ClaimContract):
+        def open_port(self, clock):
+            return MyStore(clock)
+"""
 
 from __future__ import annotations
 
-from holdfast.testing.contract.attaching import AttachingContract
-from holdfast.testing.contract.claiming import ClaimingContract
-from holdfast.testing.contract.committing import CommittingContract
-from holdfast.testing.contract.descending import DescendingContract
-from holdfast.testing.contract.finding import FindingContract
-from holdfast.testing.contract.guarding import GuardingContract
+from holdfast.testing.contract.attachments import AttachmentContract, JournalContract
+from holdfast.testing.contract.claims import ClaimContract
+from holdfast.testing.contract.commits import CommitContract, LedgerContract
+from holdfast.testing.contract.fork import ForkContract, LoadContract
 from holdfast.testing.contract.inbox import InboxContract
-from holdfast.testing.contract.keeping import KeepingContract
-from holdfast.testing.contract.ledger import LedgerContract
-from holdfast.testing.contract.listing import ListingContract
-from holdfast.testing.contract.living import LivingContract
-from holdfast.testing.contract.loading import LoadingContract
-from holdfast.testing.contract.moving import MovingContract
-from holdfast.testing.contract.prefixes import PrefixesContract
-from holdfast.testing.contract.pruning import PruningContract
-from holdfast.testing.contract.recording import RecordingContract
-from holdfast.testing.contract.retreating import RetreatingContract
-from holdfast.testing.contract.saving import SavingContract
+from holdfast.testing.contract.journal_pruning import JournalPruningContract
+from holdfast.testing.contract.lane_heads import LaneHeadContract, ParentContract
+from holdfast.testing.contract.list import ListContract
+from holdfast.testing.contract.liveness import LivenessContract, TakeoverContract
+from holdfast.testing.contract.prune import PruneContract
+from holdfast.testing.contract.save import SaveContract
+from holdfast.testing.contract.search import PrefixContract, SearchContract
 
 
 class StoreContract(
-    SavingContract,
-    DescendingContract,
-    LoadingContract,
-    ListingContract,
-    PrefixesContract,
-    ClaimingContract,
-    RecordingContract,
-    LivingContract,
-    KeepingContract,
-    PruningContract,
-    MovingContract,
+    SaveContract,
+    ParentContract,
+    LoadContract,
+    ListContract,
+    PrefixContract,
+    ClaimContract,
+    JournalContract,
+    LivenessContract,
+    PruneContract,
+    JournalPruningContract,
+    ForkContract,
     InboxContract,
     LedgerContract,
-    AttachingContract,
-    FindingContract,
-    RetreatingContract,
-    GuardingContract,
-    CommittingContract,
+    AttachmentContract,
+    SearchContract,
+    LaneHeadContract,
+    TakeoverContract,
+    CommitContract,
 ):
-    """Everything a store promises. Derive a test class from it and say how to open the store."""
+    """Everything a store promises. Derive a test class from it and define `open_port`."""
 
 
-__all__ = ["StoreContract"]
+SUBJECTS = StoreContract.__bases__
+"""The classes of the single subjects. No two of them define the same name, so each means the same alone."""
+
+__all__ = [
+    "SUBJECTS",
+    "AttachmentContract",
+    "ClaimContract",
+    "CommitContract",
+    "ForkContract",
+    "InboxContract",
+    "JournalContract",
+    "JournalPruningContract",
+    "LaneHeadContract",
+    "LedgerContract",
+    "ListContract",
+    "LivenessContract",
+    "LoadContract",
+    "ParentContract",
+    "PrefixContract",
+    "PruneContract",
+    "SaveContract",
+    "SearchContract",
+    "StoreContract",
+    "TakeoverContract",
+]

@@ -1,22 +1,31 @@
-"""What the parts of the contract share: a store for each test, a way to expect errors, and commits by hand."""
+"""A store for each test, a way to expect errors, and commits by hand."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from holdfast.clock import US
 from holdfast.errors import HoldfastError
-from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, NewRun, Outcome, Refused, Take
+from holdfast.model.commit import HOLDER, OUTSIDER, Commit, Committed, Guard, NewRun, Outcome, Refused, TakeClaim
 from holdfast.model.rows import RunRow
 from holdfast.model.views import Checkpoint
+from holdfast.operations.store import Claim, Store
 from holdfast.store.port import StorePort
-from holdfast.testing.doubles import ManualClock
-from holdfast.verbs.store import Store
+from holdfast.testing.fakes import ManualClock
 
 Error = TypeVar("Error", bound=BaseException)
+Arguments = dict[str, Any]
+"""Keyword arguments, among them wrong ones."""
+Values = list[Any]
+"""Values of all types."""
+
+
+def each(**values: Values) -> Iterator[Arguments]:
+    """Every one of these values, alone, as a keyword argument."""
+    return ({name: value} for name, found in values.items() for value in found)
 
 
 class Caught(Generic[Error]):
@@ -27,7 +36,7 @@ class Caught(Generic[Error]):
 
 @contextlib.contextmanager
 def raises(kind: type[Error]) -> Iterator[Caught[Error]]:
-    """Expect `kind`; everything a store raises must derive from HoldfastError and say something."""
+    """Expect `kind`; every error of a store must derive from HoldfastError and have a message."""
     caught: Caught[Error] = Caught()
     try:
         yield caught
@@ -56,6 +65,19 @@ class ContractBase:
     def teardown_method(self) -> None:
         self.store.close()
 
+    def before_next(self, method: str, act: Callable[[], object], of: object = None) -> None:
+        """Do `act` just before the next call of a method of the port, or the next with `of` as its first argument."""
+        port = self.store.port
+        original = getattr(port, method)
+
+        def late(*arguments: object, **keys: object) -> object:
+            if of is None or arguments[0] is of:
+                setattr(port, method, original)
+                act()
+            return original(*arguments, **keys)
+
+        setattr(port, method, late)
+
     def state(self, run_id: str, **choice: Any) -> Any:
         """The state of a checkpoint that must be there."""
         return self.loaded(run_id, **choice).state
@@ -66,7 +88,19 @@ class ContractBase:
         assert found is not None, f"{run_id!r} {choice} is not there"
         return found
 
-    def conversation(self, turns: int, changed: int | None = None) -> dict[str, Any]:
+    def row(self, run_id: str = "run") -> RunRow:
+        """A run that must be there."""
+        row = self.store.port.run(run_id)
+        assert row is not None, f"{run_id!r} is not there"
+        return row
+
+    def claimed(self, run_id: str = "run", owner: str = "w1", lease: float = 30) -> Claim:
+        """A claim that must be granted."""
+        claim = self.store.claim(run_id, owner=owner, lease=lease)
+        assert claim is not None, f"{run_id!r} cannot be claimed"
+        return claim
+
+    def conversation(self, turns: int, changed: int | None = None) -> Arguments:
         """A state too large to be written whole: messages of about 600 bytes, of which one may be changed."""
         texts = [f"message {i} " + "lorem ipsum dolor sit amet " * 22 + str(i * 7919) for i in range(turns)]
         if changed is not None:
@@ -78,7 +112,7 @@ _count = itertools.count()
 
 
 class PortContractBase(ContractBase):
-    """A test class for what no verb offers: it speaks to the port. Commits are an outsider's by default."""
+    """A test class that uses the port directly. Commits are an outsider's by default."""
 
     def put(self, **parts: Any) -> Outcome:
         """Commit something to the run called "run"."""
@@ -98,12 +132,6 @@ class PortContractBase(ContractBase):
 
     def held(self, **parts: Any) -> Guard:
         """Create the run and claim it for a minute; the guard of its holder."""
-        take = Take("w1", b"n" * 16, 60 * US)
+        take = TakeClaim("w1", b"n" * 16, 60 * US)
         row = self.done(**{"guard": Guard(), "create": NewRun(), "take": take, **parts}).run
         return Guard(HOLDER, row.incarnation, row.fence, row.nonce, row.owner)
-
-    def row(self, run_id: str = "run") -> RunRow:
-        """A run that must be there."""
-        row = self.store.port.run(run_id)
-        assert row is not None, f"{run_id!r} is not there"
-        return row

@@ -1,0 +1,265 @@
+"""LangGraph's SQLite databases as a source: read without a trace.
+
+A reader of a database in WAL mode usually leaves traces: it makes the files `-wal` and `-shm`, and notes in the latter
+how far it reads. Which way leaves none depends on what lies beside the database:
+
+    not in WAL mode       read-only; SQLite's locks on the file protect the reader
+    no -wal, or no -shm   no process has it open. With an empty -wal the file is complete and is read as it is; since no
+     and an empty -wal    lock then protects the reader, the file's size and date are compared before anything read is
+                          believed. With a -wal that has something in it, but no -shm, a private copy of both is read
+    -wal and -shm         read-only, the -shm too; SQLite's locks protect the reader, also from a writer that dies
+
+POSIX drops all locks of a process on a file when the process closes it once, so a second SQLite in this process would
+lose its locks when ours closes: a database that this very process has open is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import apsw
+
+from holdfast.adapters.langgraph.migration import source
+from holdfast.adapters.langgraph.migration.convert import SourceCheckpoint
+from holdfast.errors import InvalidInput, StorageFailed
+
+_COLUMNS: Final = {
+    "checkpoints": {
+        "thread_id",
+        "checkpoint_ns",
+        "checkpoint_id",
+        "parent_checkpoint_id",
+        "type",
+        "checkpoint",
+        "metadata",
+    },
+    "writes": {"thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "value"},
+}
+_BUSY_MS: Final = 20_000
+_WAL_MARK_AT: Final = 18
+_URI: Final = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+
+_COUNT: Final = "SELECT count(*) FROM checkpoints"
+_COUNT_OF: Final = "SELECT count(*) FROM checkpoints WHERE thread_id IN (SELECT value FROM json_each(?))"
+_PAGE_IDS: Final = "SELECT DISTINCT thread_id FROM checkpoints WHERE thread_id > ? ORDER BY thread_id LIMIT ?"
+_SIZES: Final = """
+    SELECT thread_id, count(*), max(checkpoint_id), max(rowid), coalesce(sum(length(checkpoint)), 0), coalesce(sum(
+        length(thread_id) + length(checkpoint_ns) + length(checkpoint_id) + coalesce(length(parent_checkpoint_id), 0)
+        + coalesce(length(type), 0) + coalesce(length(metadata), 0)), 0)
+    FROM checkpoints WHERE thread_id IN (SELECT value FROM json_each(?)) GROUP BY thread_id"""
+_WRITE_SIZES: Final = """
+    SELECT thread_id, count(*), max(rowid), coalesce(sum(length(value)), 0), coalesce(sum(
+        length(thread_id) + length(checkpoint_ns) + length(checkpoint_id) + length(task_id) + length(channel)
+        + coalesce(length(type), 0)), 0)
+    FROM writes WHERE thread_id IN (SELECT value FROM json_each(?)) GROUP BY thread_id"""
+_KEYS: Final = """
+    SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_id, checkpoint_ns"""
+_HAS: Final = "SELECT 1 FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+_ROW: Final = """
+    SELECT parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
+    WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"""
+_WRITES: Final = """
+    SELECT task_path, task_id, idx, channel, type, value FROM writes
+    WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"""
+_OLD_WRITES: Final = """
+    SELECT '', task_id, idx, channel, type, value FROM writes
+    WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"""
+
+
+class _Files(NamedTuple):
+    """The fingerprint of a database file and of the files beside it."""
+
+    database: tuple[int, ...] | None
+    wal: tuple[int, ...] | None
+    has_shm: bool
+
+    @staticmethod
+    def of(path: Path) -> _Files:
+        return _Files(_look(path), _look(_beside(path, "-wal")), _beside(path, "-shm").exists())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the database's file is all there is."""
+        return self.wal is None or (self.wal[1] == 0 and not self.has_shm)
+
+
+class SqliteSource(source.Source):
+    """A database of `SqliteSaver` or `AsyncSqliteSaver`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self.shown = f"sqlite:{path}"
+        self._copy: str | None = None
+        self._connection: apsw.Connection | None = None
+        self._believed: _Files | None = None
+        if not self._path.is_file():
+            raise InvalidInput(f"no SQLite database at {path}")
+        _refuse_if_open_here(self._path)
+        try:
+            self._open()
+            self._writes = self._checked_tables()
+        except apsw.Error as error:
+            self.close()
+            if isinstance(error, apsw.NotADBError):
+                raise InvalidInput(f"{self.shown} is not a SQLite database") from error
+            raise StorageFailed(self._said(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self.close()
+        files = _Files.of(self._path)
+        with self._path.open("rb") as file:
+            file.seek(_WAL_MARK_AT)
+            is_wal = file.read(1) == b"\x02"
+        path, options = self._path, "mode=ro"
+        if is_wal and files.is_quiet:
+            options, self._believed = "mode=ro&immutable=1", files
+        elif is_wal and files.has_shm:
+            options = "mode=ro&readonly_shm=1"
+        elif is_wal:
+            path = self._copied(files)
+        self._connection = apsw.Connection(f"file:{quote(str(path.absolute()))}?{options}", flags=_URI)
+        self._connection.set_busy_timeout(_BUSY_MS)
+        self._connection.pragma("query_only", 1)
+        self._connection.pragma("trusted_schema", 0)
+
+    def _copied(self, files: _Files) -> Path:
+        """A private copy of a database whose -wal no other process has open."""
+        self._copy = tempfile.mkdtemp(prefix="holdfast-migrate-")
+        path = Path(self._copy) / "source.db"
+        shutil.copyfile(self._path, path)
+        shutil.copyfile(_beside(self._path, "-wal"), _beside(path, "-wal"))
+        if _Files.of(self._path) != files:
+            raise StorageFailed(f"{self.shown} was changed while it was opened; try again")
+        return path
+
+    def _checked_tables(self) -> str:
+        """Check that the tables exist; return the statement that reads writes."""
+        found = {table: {row[1] for row in self._all(f"PRAGMA table_info({table})")} for table in _COLUMNS}
+        for table, columns in _COLUMNS.items():
+            missing = columns - found[table]
+            if missing:
+                raise source.no_source(self.shown, "SQLite", _COLUMNS, table, missing if found[table] else ())
+        return _WRITES if "task_path" in found["writes"] else _OLD_WRITES
+
+    def close(self) -> None:
+        connection, self._connection, self._believed = self._connection, None, None
+        if connection is not None:
+            connection.close(True)
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            shutil.rmtree(copy, ignore_errors=True)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def count(self, thread_ids: Sequence[str] | None) -> int:
+        with self.snapshot():
+            found = self._all(_COUNT) if thread_ids is None else self._all(_COUNT_OF, json.dumps(list(thread_ids)))
+            return int(found[0][0])
+
+    def threads(self, thread_ids: Sequence[str] | None) -> Iterator[source.Thread]:
+        for page in self.pages(thread_ids):
+            names = json.dumps(page)
+            with self.snapshot():
+                writes = {row[0]: row[1:] for row in self._all(_WRITE_SIZES, names)}
+                checkpoints = self._all(_SIZES, names)
+            for thread_id, count, newest, row, size, beside in checkpoints:
+                written = writes.get(thread_id, (0, 0, 0, 0))
+                marks = (count, newest, row, size, *written[:3])
+                yield source.Thread(thread_id, count, size + beside + sum(written[2:]), " ".join(map(str, marks)))
+
+    def _ids_after(self, last: str) -> list[str]:
+        return [row[0] for row in self._all(_PAGE_IDS, last, source.PAGE)]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        if self._believed is not None and _Files.of(self._path) != self._believed:
+            self._open()  # a writer has started: from now on SQLite's own locks are needed
+        connection = self._link
+        try:
+            connection.execute("BEGIN")
+            yield
+        except apsw.Error as error:
+            self.check()
+            raise source.SourceFailed(self._said(error)) from error
+        finally:
+            with suppress(apsw.Error):
+                if not connection.get_autocommit():
+                    connection.execute("ROLLBACK")
+
+    def rows(self, thread_id: str) -> Iterator[source.Row]:
+        for namespace, checkpoint_id in self._link.execute(_KEYS, (thread_id,)):
+            key = (thread_id, namespace, checkpoint_id)
+            parent_id, kind, body, metadata = self._all(_ROW, *key)[0]
+            writes = [
+                source.SourceWrite(path, task_id, idx, channel, (kind_ or "", _bytes(value) or b""))
+                for path, task_id, idx, channel, kind_, value in self._all(self._writes, *key)
+            ]
+            has_parent = bool(parent_id) and self.has(thread_id, namespace, parent_id)
+            content = SourceCheckpoint(checkpoint_id, kind, _bytes(body))
+            yield source.Row(
+                namespace, checkpoint_id, parent_id or None, has_parent, content, _bytes(metadata), sorted(writes)
+            )
+
+    def has(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
+        return bool(self._all(_HAS, thread_id, namespace, checkpoint_id))
+
+    def check(self) -> None:
+        if self._believed is not None and _Files.of(self._path).database != self._believed.database:
+            raise source.SourceChanged
+
+    @property
+    def _link(self) -> apsw.Connection:
+        assert self._connection is not None, "it is closed"
+        return self._connection
+
+    def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._link.execute(statement, values).fetchall()
+
+    def _said(self, error: apsw.Error) -> str:
+        return f"{self.shown}: {error} ({type(error).__name__})"
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def _look(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _bytes(value: object) -> bytes | None:
+    """A column that may be text or bytes: SQLite does not mind."""
+    if isinstance(value, str):
+        return value.encode()
+    return value if isinstance(value, bytes) else None
+
+
+def _refuse_if_open_here(path: Path) -> None:
+    """Raise if this process has the file open, as far as the system reports it."""
+    wanted = os.stat(path)
+    for handle in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").is_dir() else ():
+        with suppress(OSError):
+            found = os.stat(handle)
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                raise InvalidInput(
+                    f"this process has {path} open itself, and reading it a second time would take its locks away; "
+                    "close the saver or connection first, or run "
+                    "`python -m holdfast.adapters.langgraph migrate` beside it"
+                )

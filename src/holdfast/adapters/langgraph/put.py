@@ -1,0 +1,199 @@
+"""Writes of the saver: put and put_writes, each in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
+from holdfast.adapters.langgraph.record_codec import (
+    VERSION,
+    Record,
+    Stored,
+    delta_channels,
+    frame_of,
+    split_metadata,
+    store_value,
+    writes_of,
+)
+from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, config_of, leaves_work, status_of, thread_ref
+from holdfast.drivers import Plan
+from holdfast.errors import InvalidInput
+from holdfast.ids import check_id
+from holdfast.limits import KIB, STEP_MAX
+from holdfast.model.commit import Commit, NewAttachment, NewCheckpoint, Reason, Refused
+from holdfast.model.rows import WAITING, RunRow
+from holdfast.operations.context import Access, require_committed
+from holdfast.operations.state_commit import commit_values
+
+FINE: Final = 512
+"""States and writes are split into smaller chunks than elsewhere, so that a message that a task wrote is stored only
+once, as a write and as a part of the conversation."""
+_HEAVY: Final = 256 * KIB
+"""For async callers, threads above this size are serialised outside the event loop."""
+
+
+def put(
+    access: Access,
+    serde: SerializerProtocol,
+    cache: CheckpointCache,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+) -> Plan[RunnableConfig]:
+    """Store a checkpoint; its parent is the one that `config` names."""
+    ref = thread_ref(config)
+    checkpoint_id = check_id("checkpoint id", checkpoint["id"])
+    before = cache.get(ref.thread_id, ref.lane)
+    parent = before if before is not None and before.checkpoint_id == ref.checkpoint_id else None
+    heavy = before is not None and before.size > _HEAVY
+
+    def make() -> tuple[Record, bytes]:
+        return _record(serde, ref, config, checkpoint, metadata, new_versions, parent)
+
+    record, described = (yield make) if heavy else make()
+    step = metadata.get("step")
+    new = NewCheckpoint(
+        checkpoint_id,
+        root=b"",
+        lane=ref.lane,
+        parent_id=ref.checkpoint_id or "",
+        step=step + 1 if type(step) is int and -1 <= step < STEP_MAX else None,
+        status=WAITING if ref.lane else status_of(checkpoint),
+        metadata=described,
+        replace=True,
+        needs_parent="delta" in record,
+    )
+    commit = Commit(
+        ref.thread_id,
+        access.core.ids.token(8),
+        access.guard(),
+        create=access.creation(),
+        workflow=WORKFLOW,
+        status=_status(access),
+        checkpoints=(new,),
+        status_by_head=not access.holder,
+    )
+    outcome, (encoded,) = yield from commit_values(
+        access, commit, (record,), split_min=FINE, short=True, off_loop=heavy
+    )
+    require_committed(access, commit, outcome)
+    versions, templates = dict(checkpoint["channel_versions"]), before.templates if before else {}
+    kept = CachedCheckpoint(checkpoint_id, encoded.root, versions, record, encoded.size, templates)
+    cache.note(ref.thread_id, ref.lane, kept)
+    return config_of(ref.thread_id, ref.namespace, checkpoint_id)
+
+
+def _record(
+    serde: SerializerProtocol,
+    ref: ThreadRef,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+    parent: CachedCheckpoint | None,
+) -> tuple[Record, bytes]:
+    """Return the record of a checkpoint, and its metadata."""
+    values = _values(serde, checkpoint, new_versions, parent)
+    described, more = split_metadata(serde, get_checkpoint_metadata(config, metadata))
+    record: Record = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": values}
+    if ref.namespace != ref.lane:
+        record["ns"] = ref.namespace
+    if more:
+        record["more"] = more
+    if delta := delta_channels(metadata, values):
+        record["delta"] = delta
+    return record, described
+
+
+def _values(
+    serde: SerializerProtocol, checkpoint: Checkpoint, new_versions: ChannelVersions, parent: CachedCheckpoint | None
+) -> dict[str, Stored]:
+    """Return the stored values of the channels; values equal to the parent's are not serialised again."""
+    versions = checkpoint["channel_versions"]
+    values: dict[str, Stored] = {}
+    for channel, value in checkpoint["channel_values"].items():
+        if parent is None:
+            values[channel] = store_value(serde, value)
+        elif channel in new_versions or channel not in versions or not parent.has(channel, versions[channel]):
+            values[channel] = store_value(serde, value, parent.value(channel))
+        else:
+            values[channel] = parent.value(channel)
+    return values
+
+
+def put_writes(
+    access: Access,
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    writes: Sequence[tuple[str, object]],
+    task_id: str,
+    task_path: str,
+) -> Plan[None]:
+    """Attach the writes of a task to its checkpoint, which may be stored later."""
+    ref = thread_ref(config)
+    if ref.checkpoint_id is None:
+        raise InvalidInput("writes belong to a checkpoint; the config has no checkpoint_id")
+    reopens = not ref.lane and leaves_work(writes, task_id)
+    yield from attach(access, ref, writes_of(serde, writes, task_id, task_path), reopens=reopens)
+
+
+def attach(
+    access: Access,
+    ref: ThreadRef,
+    values: Mapping[str, tuple[bool, object]],
+    run: RunRow | None = None,
+    *,
+    reopens: bool = False,
+    keep_updated: bool = False,
+) -> Plan[bool]:
+    """Attach values to a checkpoint, in one commit. Each value states whether it replaces an existing one.
+
+    With `run`, return False if the thread was deleted or created again since. With `reopens` a completed thread waits
+    again; without it the thread stays completed, because writes may arrive after the checkpoint that they led to. With
+    `keep_updated` the thread does not count as used.
+    """
+    assert ref.checkpoint_id is not None
+    if not values:
+        return True
+    guard = access.guard()
+    if run is not None and guard.incarnation is None:
+        guard = msgspec.structs.replace(guard, incarnation=run.incarnation)
+    new = [
+        NewAttachment(ref.checkpoint_id, key, root=b"", lane=ref.lane, replace=replaces, keep=not replaces)
+        for key, (replaces, _) in values.items()
+    ]
+    commit = Commit(
+        ref.thread_id,
+        access.core.ids.token(8),
+        guard,
+        create=None if run else access.creation(),
+        workflow=WORKFLOW,
+        status=_status(access),
+        attachments=tuple(new),
+        status_by_head=not (access.holder or reopens),
+        keep_updated=keep_updated,
+    )
+    outcome, _ = yield from commit_values(
+        access, commit, [value for _, value in values.values()], split_min=FINE, short=True
+    )
+    if run is not None and type(outcome) is Refused and outcome.reason in (Reason.NO_RUN, Reason.INCARNATION):
+        return False
+    require_committed(access, commit, outcome)
+    return True
+
+
+def _status(access: Access) -> str | None:
+    """An unclaimed thread waits for the next call of its graph; workers do not take it."""
+    return None if access.holder else WAITING

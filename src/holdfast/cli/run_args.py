@@ -1,0 +1,335 @@
+"""Run arguments: how commands find, act on and report a run.
+
+    order-17     the run, or its end
+    order-17~2   its checkpoint two before the newest
+    order-17@42  position 42 of its journal
+
+`inspect.refs` defines what ids and their beginnings mean. A command that changes a run requires its whole id.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
+
+import click
+
+from holdfast.cli import exit_codes
+from holdfast.cli.exit_codes import message_of
+from holdfast.cli.format import command_line
+from holdfast.cli.output import one_line
+from holdfast.cli.session import Session
+from holdfast.errors import HoldfastError, RunError, RunNotFound
+from holdfast.ids import gate_labels
+from holdfast.inspect.refs import LATEST, checkpoint_of, run_of
+from holdfast.inspect.status import gates_of, pending_cancel
+from holdfast.limits import RUNS_PAGE_MAX
+from holdfast.model.rows import FAILED, READY, ROLLING_BACK, WAITING
+from holdfast.operations.read import known_run
+from holdfast.operations.views import run_info
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from holdfast.forms import Field
+    from holdfast.inspect.views import PendingCancel
+    from holdfast.model.views import GateInfo, RunInfo
+    from holdfast.operations.store import Store
+    from holdfast.runtime.app import App
+
+
+_CHILDREN_MAX: Final = 100
+_AT: Final = re.compile(r"(?P<run>.+)@(?P<position>[0-9]{1,18})", re.DOTALL)
+_COMPLETIONS_MAX: Final = 100
+
+
+class RunRef(NamedTuple):
+    """A run and a place in it; without a place, its end."""
+
+    run_id: str
+    at: int | None = None
+    checkpoint_id: str | None = None
+
+
+def find_and_adopt(session: Session, text: str) -> str:
+    """Find a run to act on, by its whole id, and register its workflow if the run carries its definition."""
+    run_id = find_run(session, text, whole=True)
+    adopt(session, run_id)
+    return run_id
+
+
+def adopt(session: Session, run_id: str) -> None:
+    """Register the declared workflow that a run carries, if the app has all the functions it names."""
+    app = session.app()
+    workflow = app.handle(run_id).info().workflow
+    if not app.knows(workflow) and not app.adopt(run_id) and workflow == "car":
+        from holdfast.formats.convert.car_converter import adopt_car
+
+        adopt_car(app, run_id)
+
+
+def open_gates(store: Store, run_id: str) -> list[GateInfo]:
+    """Return the open gates of a run, then those of its children; none if a cancel of the run is pending."""
+    children = store.runs(prefix=f"{run_id}/", status="waiting", limit=_CHILDREN_MAX)
+    found = gates_of(store, run_id) + [gate for info in children for gate in gates_of(store, info.run_id)]
+    if found and pending_cancel(store, run_id) is not None:
+        return []
+    return found
+
+
+def note_cancel(session: Session, run_id: str, cancel: PendingCancel) -> None:
+    """Note that a cancel is pending, who requested it and when."""
+    requested = f"a cancel was requested by {cancel.by} {session.out.when(cancel.at)}"
+    text = f"{run_id}: {requested} and is pending; the next worker that takes the run carries it out"
+    for line in session.out.wrapped(one_line(text)):
+        session.out.note(line)
+
+
+def find_run(session: Session, text: str, *, whole: bool = False) -> str:
+    """Return the id of the run that `text` names; RunNotFound if there is none, AmbiguousId if there are several.
+
+    `whole`: the command changes the run, so an abbreviated id is refused.
+    """
+    return run_of(session.store(), text, whole=whole)
+
+
+def locate(session: Session, text: str) -> RunRef:
+    """Find a run, by its whole id, and a place in it. Text that is an existing id names that run, not a place."""
+    store = session.store()
+    if text == LATEST or store.port.run(text) is not None:
+        return RunRef(run_of(store, text, whole=True))
+    found = _AT.fullmatch(text)
+    if found is not None:
+        try:
+            return RunRef(run_of(store, found["run"], whole=True), at=int(found["position"]))
+        except RunNotFound:
+            pass
+    located = checkpoint_of(store, text, whole=True)
+    if located.checkpoint is None:
+        return RunRef(located.run.run_id)
+    return RunRef(located.run.run_id, checkpoint_id=located.checkpoint.checkpoint_id)
+
+
+def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a run id in a shell, newest runs first."""
+    from click.shell_completion import CompletionItem
+
+    session = context.find_object(Session)
+    if session is None:
+        return []
+    try:
+        runs = session.store().runs(limit=_COMPLETIONS_MAX, prefix=incomplete, damaged="skip")
+    except HoldfastError:  # completion fails silently
+        return []
+    finally:
+        session.close()
+    return [CompletionItem(info.run_id, help=f"{info.workflow} {info.status}".strip()) for info in runs]
+
+
+def select_runs(
+    session: Session,
+    named: tuple[str, ...],
+    *,
+    every: bool,
+    workflow: str | None = None,
+    status: tuple[str, ...] | None = None,
+    older_than: dt.timedelta | None = None,
+    whole: bool = False,
+) -> list[RunInfo]:
+    """Return the named runs, or every run, oldest first. UsageError unless it is one of the two."""
+    if bool(named) == every:
+        raise click.UsageError("name runs, or pass --all")
+    if workflow is not None and not every:
+        raise click.UsageError("--workflow requires --all")
+    if every:
+        runs = list(all_runs(session, workflow, status))[::-1]
+    else:
+        core = session.store().access.core
+        runs = [run_info(known_run(core, find_run(session, name, whole=whole))) for name in dict.fromkeys(named)]
+        runs = [info for info in runs if status is None or info.status in status]
+    if older_than is None:
+        return runs
+    before = dt.datetime.now(dt.UTC) - older_than
+    return [info for info in runs if info.updated_at < before]
+
+
+def all_runs(session: Session, workflow: str | None, status: tuple[str, ...] | None) -> Iterator[RunInfo]:
+    """Iterate over all runs of a workflow and of these statuses, newest first, without damaged ones."""
+    after: str | None = None
+    while True:
+        page = session.store().runs(
+            status=status,
+            workflow=workflow,
+            limit=RUNS_PAGE_MAX,
+            after=after,
+            damaged="skip",
+        )
+        yield from page
+        after = page.cursor
+        if after is None:
+            return
+
+
+# --- acting on a run, and reporting its status -----------------------------------------------------------------------
+
+_ENTRIES: Final = 200
+"""How many journal entries are read to describe the status of a run."""
+_CHOICES_MAX: Final = 60
+"""Longer lists of choices are not written out in a command."""
+
+run_argument = click.argument("run", metavar="RUN", shell_complete=complete_runs)
+runs_argument = click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+by_option = click.option("--by", metavar="NAME", help="The name to record; the default is the user of this process.")
+enqueue_option = click.option("--enqueue", is_flag=True, help="Only record the request; a worker executes it.")
+
+
+class GateFacts(TypedDict):
+    """An open gate, as --json reports it."""
+
+    run_id: str
+    gate: str
+    prompt: str
+
+
+class StatusFacts(TypedDict):
+    """The status of a run, as the acting verbs report it with --json."""
+
+    run_id: str
+    workflow: str
+    status: str
+    gates: list[GateFacts]
+    left_for_worker: bool
+
+
+def act(session: Session, named: str, what: str, does: Callable[[App, str], object]) -> int:
+    """Do something to a run, report its status and return the exit code. `what` names what is recorded."""
+    app = session.app()
+    run_id = find_and_adopt(session, named)
+    session.how_to_continue = f"`{one_line(command_line(('holdfast', 'show', run_id)))}` shows its status."
+    return record_and_report(session, run_id, what, lambda: does(app, run_id))
+
+
+def record_and_report(session: Session, run_id: str, what: str, does: Callable[[], object], **more: object) -> int:
+    """Record something for a run, which then continues here; report its status and return the exit code.
+
+    A run that cannot continue, because its code has changed, is paused. What was recorded is kept.
+    """
+    try:
+        does()
+    except RunError as error:  # a refusal to record it is another error
+        report_status(session, run_id, **more)
+        why = f": {message_of(error)}" if session.json else ""
+        session.out.note(one_line(f"{what} was recorded and is kept, but the run cannot continue{why}"))
+        return exit_codes.ERROR
+    return exit_code_of(report_status(session, run_id, **more))
+
+
+def exit_code_of(found: StatusFacts) -> int:
+    """Return the exit code of a command that succeeded: an error if the run has failed since."""
+    return exit_codes.ERROR if found["status"] == FAILED else exit_codes.OK
+
+
+def gate_facts(gates: Sequence[GateInfo]) -> list[GateFacts]:
+    """Return the facts of gates that --json reports."""
+    return [{"run_id": gate.run_id, "gate": gate.gate, "prompt": gate.prompt} for gate in gates]
+
+
+def status_facts(session: Session, run_id: str) -> StatusFacts:
+    """Return the status of a run."""
+    app = session.app()
+    info = app.handle(run_id).info()
+    gates = [] if info.terminal else open_gates(session.store(), run_id)
+    return {
+        "run_id": run_id,
+        "workflow": info.workflow,
+        "status": info.status,
+        "gates": gate_facts(gates),
+        "left_for_worker": info.status in (READY, ROLLING_BACK) and not app.knows(info.workflow),
+    }
+
+
+def waits_for_answer(found: StatusFacts) -> bool:
+    """Return whether the run waits for an answer."""
+    return found["status"] == WAITING and bool(found["gates"])
+
+
+def report_status(session: Session, run_id: str, **more: object) -> StatusFacts:
+    """Report the status of a run after a command, and return it."""
+    found = status_facts(session, run_id)
+    if session.json:
+        session.out.give({**found, **more})
+        return found
+    session.say(f"{run_id} is {session.out.status(found['status'])}{_more(session, found)}")
+    gates = open_gates(session.store(), run_id) if found["gates"] else []
+    for gate in gates:
+        session.say(one_line(f"waits for an answer: {gate.prompt}"))
+        session.say(one_line(f"  {answer_line(gate, among=gates)}"))
+    if found["left_for_worker"]:
+        session.say("left for a worker: holdfast worker --app …")
+    return found
+
+
+def _more(session: Session, found: StatusFacts) -> str:
+    """Return the rest of the status sentence, unless the lines below it say the same."""
+    from holdfast.inspect.timeline import timeline
+
+    if found["gates"]:
+        return ""
+    stands = timeline(session.store(), found["run_id"], newest=_ENTRIES).standing
+    if found["left_for_worker"] and stands.cancel is None:
+        return ""
+    sentence = stands.sentence
+    more = sentence.removeprefix(found["status"])
+    return one_line(more) if more != sentence else ""
+
+
+# --- the command for an answer ---------------------------------------------------------------------------------------
+
+
+def answer_line(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
+    """Return the command that answers a gate, with a placeholder for each value. `among`: all open gates."""
+    return f"{command_line(('holdfast', 'answer', gate.run_id))} {usage_of(gate, among=among)}".rstrip()
+
+
+def resume_call(thread_id: str) -> str:
+    """Return the call that answers an interrupt of a LangGraph thread."""
+    return f'graph.invoke(Command(resume=…), {{"configurable": {{"thread_id": {json.dumps(thread_id)}}}}})'
+
+
+def usage_of(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
+    """Return the arguments of `answer` for a gate, with a placeholder for each value: its choices, if they are short.
+
+    They are quoted for a shell: without quotes, `approve=yes|no` would be a pipe, and would answer yes.
+    """
+    gates = [other.gate for other in among if other.run_id == gate.run_id]
+    which = [command_line(("--gate", gate_labels(gates)[gate.gate]))] if len(gates) > 1 else []
+    fields = [field for field in gate.form.fields if field.required]
+    return " ".join([*which, *(f"{shlex.quote(field.name)}={_placeholder(field)}" for field in fields)])
+
+
+def _placeholder(field: Field) -> str:
+    if field.kind == "yes_no":
+        return shlex.quote("yes|no")
+    words = "|".join(choice.value if isinstance(choice.value, str) else choice.label for choice in field.choices)
+    return shlex.quote(words) if words and len(words) <= _CHOICES_MAX else "…"
+
+
+# --- completion ------------------------------------------------------------------------------------------------------
+
+
+def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete a file name."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_runs_and_files(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete runs and files. Files come first: bash drops the completions before them."""
+    return [*complete_files(context, parameter, incomplete), *complete_runs(context, parameter, incomplete)]

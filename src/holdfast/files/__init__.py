@@ -1,0 +1,1 @@
+"""Durable files: system calls, durable operations made of them, and locks between processes."""

@@ -1,0 +1,140 @@
+"""Commits with encoded values, retried if the cache of stored chunks is stale.
+
+An encoded value may link to chunks that are stored according to the cache. A sweep may have removed them since, so such
+a commit names the incarnation and the sweep epoch of the cache. If the store refuses it for that reason, the cache
+forgets the run, and the commit is encoded and sent again with all its chunks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from holdfast.drivers import Plan
+from holdfast.model.commit import Commit, Committed, NewAttachment, NewCheckpoint, Outcome, Reason, Refused
+from holdfast.operations.context import Access, RunCache, StoreContext
+from holdfast.state.encoder import SPLIT_MIN, Encoded, Memo, encode
+
+Rooted = NewCheckpoint | NewAttachment
+_set: Final = structs.force_setattr
+_NO_CHUNKS: Final[frozenset[bytes]] = frozenset()
+
+EMPTY_STATE: Final = encode({}).root
+"""The root of a state without content."""
+_LANES_MAX: Final = 8
+"""How many lanes a `BulkEncoder` compares with; the next state of an older one is encoded completely."""
+_STORED_MAX: Final = 200_000
+"""How many stored chunks a `BulkEncoder` remembers. Above that it forgets all, and some are sent again."""
+
+
+def commit_values(
+    access: Access,
+    commit: Commit,
+    values: Sequence[object],
+    *,
+    split_min: int = SPLIT_MIN,
+    short: bool = False,
+    off_loop: bool = False,
+) -> Plan[tuple[Outcome, list[Encoded]]]:
+    """Commit `commit` with `values` as the roots of its checkpoints, then of its attachments, in their order.
+
+    Roots and chunks are set in place: the caller has just built the commit, and no other code has it yet. `split_min`
+    is passed to the encoder. With `short` the chunks are messages, which are worth compressing well. With `off_loop` an
+    async caller encodes outside its event loop.
+    """
+    core, guard = access.core, commit.guard
+    parts: tuple[Rooted, ...] = commit.checkpoints + commit.attachments if commit.attachments else commit.checkpoints
+    while True:
+        cache = core.memory.get(commit.run_id)
+        if cache is not None and guard.incarnation not in (None, cache.incarnation):
+            cache = None
+        if off_loop:
+            encoded: list[Encoded] = yield partial(_set_roots, parts, values, cache, split_min)
+        else:
+            encoded = _set_roots(parts, values, cache, split_min)
+        linked = encoded[0].linked or (len(encoded) > 1 and any(each.linked for each in encoded))
+        if linked:
+            _link(core, commit, encoded, cache, short=short)
+        outcome: Outcome = yield commit
+        if type(outcome) is Refused and cache is not None and outcome.reason in (Reason.EPOCH, Reason.INCARNATION):
+            core.memory.forget(commit.run_id)
+            commit = structs.replace(commit, commit_id=core.ids.token(8), guard=guard, chunks=())
+            continue
+        if linked and type(outcome) is Committed and outcome.fresh:  # an earlier save may have split it otherwise
+            for part, each in zip(parts, encoded, strict=True):
+                if each.linked:
+                    core.memory.note(outcome.run, each.chunks, part.lane, each if type(part) is NewCheckpoint else None)
+        return outcome, encoded
+
+
+def _set_roots(
+    parts: Sequence[Rooted], values: Sequence[object], cache: RunCache | None, split_min: int
+) -> list[Encoded]:
+    """Encode the values and set them as the roots of the parts."""
+    encoded = []
+    known = _NO_CHUNKS if cache is None else cache.hashes
+    for part, value in zip(parts, values, strict=True):
+        memo = cache.memos.get(part.lane) if cache is not None and type(part) is NewCheckpoint else None
+        one = encode(value, memo, known, split_min)
+        _set(part, "root", one.root)
+        encoded.append(one)
+    return encoded
+
+
+def _link(core: StoreContext, commit: Commit, encoded: list[Encoded], cache: RunCache | None, *, short: bool) -> None:
+    """Add the new chunks to the commit, and guard it by the epoch of the cache that the others are known from."""
+    chunks = encoded[0].chunks
+    if len(encoded) > 1:
+        chunks = {name: plain for each in encoded for name, plain in each.chunks.items()}
+    _set(commit, "chunks", core.chunk_rows(chunks, short=short))
+    if cache is not None:
+        guard = structs.replace(commit.guard, incarnation=cache.incarnation, gc_epoch=cache.epoch)
+        _set(commit, "guard", guard)
+
+
+class BulkEncoder:
+    """Encodes many values of one run, for callers that build commits themselves.
+
+    Each chunk is returned once. A caller that links to stored chunks must guard its commits by the run's sweep epoch.
+    """
+
+    def __init__(self, split_min: int = SPLIT_MIN) -> None:
+        self.chunks: dict[bytes, bytes] = {}
+        """The new chunks, for the next commit."""
+        self.chunk_bytes = 0
+        self._split_min = split_min
+        self._stored: set[bytes] = set()
+        self._memos: OrderedDict[str, Memo | None] = OrderedDict()
+
+    def add_stored(self, hashes: Iterable[bytes]) -> None:
+        """Omit the chunks with these hashes: they are stored."""
+        self._stored.update(hashes)
+
+    def encode_state(self, state: object, lane: str = "") -> bytes:
+        """Encode the next state of a lane, compared with the one before. Returns its root."""
+        encoded = self._encode(state, self._memos.pop(lane, None))
+        self._memos[lane] = encoded.memo
+        if len(self._memos) > _LANES_MAX:
+            self._memos.popitem(last=False)
+        return encoded.root
+
+    def encode_value(self, value: object) -> bytes:
+        """Encode a single value. Returns its root."""
+        return self._encode(value, None).root
+
+    def _encode(self, value: object, memo: Memo | None) -> Encoded:
+        encoded = encode(value, memo, self._stored, self._split_min)
+        self.chunks |= encoded.chunks
+        self.chunk_bytes += sum(map(len, encoded.chunks.values()))
+        self._stored.update(encoded.chunks)
+        return encoded
+
+    def clear_chunks(self) -> None:
+        """Start the next commit: the chunks so far are stored."""
+        self.chunks, self.chunk_bytes = {}, 0
+        if len(self._stored) > _STORED_MAX:
+            self._stored.clear()

@@ -1,0 +1,275 @@
+"""The store and the claim of blocking callers. `aio` has the same operations for async callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+
+from holdfast import fork_safety
+from holdfast.clock import Clock, SystemClock
+from holdfast.drivers import Plan
+from holdfast.drivers.sync_driver import forbid_in_loop
+from holdfast.errors import ClaimLost
+from holdfast.ids import Ids, RandomIds, check_id, check_lane
+from holdfast.model.rows import RunRow
+from holdfast.model.views import Checkpoint, CheckpointInfo
+from holdfast.operations import archive, claims, read, write
+from holdfast.operations import fork as fork_operations
+from holdfast.operations import prune as prune_operations
+from holdfast.operations import verify as verify_operations
+from holdfast.operations.context import Access, HasAccess, HasClaim, StoreContext
+from holdfast.store.port import StorePort
+
+if TYPE_CHECKING:
+    from holdfast.operations.aio import AsyncStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def blocking(plan: Callable[Concatenate[Access, P], Plan[R]]) -> Callable[Concatenate[HasAccess, P], R]:
+    """The method that executes `plan` on the calling thread."""
+    name = plan.__name__
+
+    def call(self: HasAccess, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        forbid_in_loop(name)
+        access = self.access
+        return access.core.blocking.run(plan(access, *args, **kwargs))
+
+    return describe_as(plan, call)
+
+
+def blocking_held(plan: Callable[Concatenate[Access, str, P], Plan[R]]) -> Callable[Concatenate[HasClaim, P], R]:
+    """Like `blocking`, for the run of a claim."""
+    name = plan.__name__
+
+    def call(self: HasClaim, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        forbid_in_loop(name)
+        access = self.access
+        return access.core.blocking.run(plan(access, self.run_id, *args, **kwargs))
+
+    return describe_as(plan, call)
+
+
+def describe_as(plan: Callable[..., object], call: Callable[P, R]) -> Callable[P, R]:
+    """Give `call` the name, signature and docstring of `plan`."""
+    call.__name__ = plan.__name__
+    call.__qualname__ = plan.__name__
+    call.__doc__ = plan.__doc__
+    call.__dict__["__wrapped__"] = plan
+    return call
+
+
+class Store:
+    """A store of runs. `holdfast.open(url)` returns one; `Store(port)` wraps any port.
+
+    Its methods block; `store.aio` has the same methods to await. A store may be used by many threads and tasks at once,
+    and after a fork. Use it as a context manager or call `close`.
+
+    Example:
+        with holdfast.open("sqlite:runs.db") as store:
+            store.save("run-1", {"messages": []})
+    """
+
+    def __init__(self, port: StorePort, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        self.access = Access(StoreContext(port, clock or SystemClock(), ids or RandomIds()))
+        self._aio: AsyncStore | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL that the store was opened with."""
+        return self.access.core.port.url
+
+    @property
+    def port(self) -> StorePort:
+        """The port of the store; see `holdfast.store.port`."""
+        return self.access.core.port
+
+    @property
+    def aio(self) -> AsyncStore:
+        """The same store for async callers."""
+        if self._aio is None:
+            with fork_safety.loading:
+                from holdfast.operations.aio import AsyncStore  # loads asyncio only if it is used
+
+                self._aio = self._aio or AsyncStore(self.access)
+        return self._aio
+
+    save = blocking(write.save)
+    append = blocking(write.append)
+    mark_done = blocking(write.mark_done)
+    mark_intent = blocking(write.mark_intent)
+    attach = blocking(write.attach)
+    attach_all = blocking(write.attach_all)
+    announce = blocking(claims.announce)
+    recover_expired = blocking(claims.recover_expired)
+    runs = blocking(read.runs)
+    journal = blocking(read.journal)
+    effects = blocking(read.effects)
+    is_done = blocking(read.is_done)
+    attachments = blocking(read.attachments)
+    diff = blocking(read.diff)
+    prune = blocking(prune_operations.prune)
+    delete = blocking(prune_operations.delete)
+    delete_checkpoint = blocking(prune_operations.delete_checkpoint)
+    fork = blocking(fork_operations.fork)
+    copy = blocking(fork_operations.copy)
+    export_run = blocking(archive.export_run)
+    import_run = blocking(archive.import_run)
+    verify = blocking(verify_operations.verify)
+    stats = blocking(verify_operations.stats)
+
+    @overload
+    def load(
+        self, run_id: str, *, as_type: type[T], **choice: Unpack[read.CheckpointChoice]
+    ) -> Checkpoint[T] | None: ...
+    @overload
+    def load(
+        self, run_id: str, *, as_type: object = None, **choice: Unpack[read.CheckpointChoice]
+    ) -> Checkpoint[Any] | None: ...
+    def load(self, run_id: str, **choice: Any) -> Checkpoint[Any] | None:
+        """Load a checkpoint with its state: the newest, or the newest of a step, at or before a position, or one by id.
+
+        None if there is no such run or checkpoint. A damaged one raises DamagedData with its place; with
+        `damaged="previous"` the newest undamaged one before it is returned instead. `as_type` converts the state to a
+        dataclass, msgspec struct, TypedDict or Pydantic model.
+
+        Example:
+            store.load("run-1").state
+            store.load("run-1", step=2)
+            store.load("run-1", at="journal.1")
+        """
+        forbid_in_loop("load")
+        return self.access.run(read.load(self.access, run_id, **choice))
+
+    def history(self, run_id: str, *, lane: str | None = None) -> Iterator[CheckpointInfo]:
+        """The run's checkpoints, oldest first, without their states; of one lane, or of all.
+
+        They are read page by page during the iteration; nothing is held in between.
+
+        Example:
+            [info.step for info in store.history("run-1")]
+        """
+        check_id("run_id", run_id)
+        if lane is not None:
+            check_lane(lane)
+        return self._history(run_id, lane)
+
+    def _history(self, run_id: str, lane: str | None) -> Iterator[CheckpointInfo]:
+        after, incarnation = 0, None
+        while True:
+            forbid_in_loop("history")
+            page = read.history_page(self.access.core, run_id, lane, after, incarnation)
+            yield from page.infos
+            if page.last:
+                return
+            after, incarnation = page.after, page.incarnation
+
+    def claim(self, run_id: str, owner: str, lease: float = 30.0) -> Claim | None:
+        """Take the exclusive right to execute a run, for `lease` seconds.
+
+        None if it is claimed, or if it has ended. RunNotFound if there is no such run. The claim of an announced owner
+        that is known to be dead is taken over before its lease expires.
+
+        Example:
+            claim = store.claim("run-1", owner="w1", lease=30)
+        """
+        forbid_in_loop("claim")
+        return self.access.run(claims.take_claim(self.access, Claim, run_id, owner, lease))
+
+    def claim_ready(
+        self, owner: str, limit: int = 1, lease: float = 30.0, workflows: Iterable[str] = ()
+    ) -> list[Claim]:
+        """Take up to `limit` runs that are ready, longest ready first, in one commit, as workers do.
+
+        Only runs of these workflows, if any are given. Claimed runs are skipped.
+
+        Example:
+            claims = store.claim_ready("w1", limit=10, workflows=["triage"])
+        """
+        forbid_in_loop("claim_ready")
+        plan = claims.take_ready(self.access, Claim, owner, limit, lease, workflows)
+        return self.access.run(plan)
+
+    def close(self) -> None:
+        """Release files, connections and threads. A second call does nothing."""
+        self.access.core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Store {self.url}>"
+
+
+class ClaimBase:
+    """The attributes of blocking and async claims."""
+
+    def __init__(self, access: Access, row: RunRow, lease: float) -> None:
+        assert access.holder is not None
+        self.access = access
+        self.run_id = row.run_id
+        self.owner = access.holder.owner
+        self.fence = access.holder.fence
+        """Grows with every claim of the run; pass it to external systems that can reject older ones."""
+        self.lease = lease
+        """Seconds since the claim was taken or last renewed."""
+        self._ended = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.run_id!r} by {self.owner!r}, fence {self.fence}>"
+
+
+class Claim(ClaimBase):
+    """The exclusive, leased right to execute a run. `store.claim` returns one.
+
+    Write through the claim; once it is lost, every write raises ClaimLost. As a context manager it is released at the
+    end.
+
+    Example:
+        with store.claim("run-1", owner="w1", lease=30) as claim:
+            claim.save({"messages": ["hi"]})
+            claim.complete()
+    """
+
+    save = blocking_held(write.save)
+    append = blocking_held(write.append)
+    mark_done = blocking_held(write.mark_done)
+    mark_intent = blocking_held(write.mark_intent)
+    attach = blocking_held(write.attach)
+    attach_all = blocking_held(write.attach_all)
+
+    def renew(self, lease: float | None = None) -> None:
+        """Extend the lease, counted from now."""
+        forbid_in_loop("renew")
+        wanted = self.lease if lease is None else lease
+        self.access.run(claims.renew_claim(self.access, self.run_id, wanted))
+        self.lease = wanted
+
+    def complete(self) -> None:
+        """End the run as completed and release the claim, in one commit."""
+        forbid_in_loop("complete")
+        self.access.run(claims.complete_claim(self.access, self.run_id))
+        self._ended = True
+
+    def release(self, status: str | None = None) -> None:
+        """Release the claim. A running run becomes ready; `status` sets another status in the same commit."""
+        forbid_in_loop("release")
+        self.access.run(claims.end_claim(self.access, self.run_id, status))
+        self._ended = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._ended:
+            return
+        try:
+            self.release()
+        except ClaimLost:
+            if error is None:
+                raise

@@ -1,0 +1,218 @@
+"""Child runs in the rollback and fork of their parent: ledgers, stops, lookup in the family.
+
+After `stop_child` neither the child nor a run inside it can act any more, in any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.drivers import Plan
+from holdfast.engine.commands import EntryData
+from holdfast.engine.journal_cut import TakenChild
+from holdfast.engine.record import full_name
+from holdfast.engine.rollback import LedgerLine, MarkChild
+from holdfast.errors import Conflict, RunClaimed
+from holdfast.limits import NUMBER_MAX
+from holdfast.model.commit import Commit, Committed, Guard, NewEffect, NewEntry, NewRun, Outcome, Reason
+from holdfast.model.rows import CANCELLED, TERMINAL, EffectRow, EntryRow, RunRow, TimerRow
+from holdfast.operations.claims import take_or_revoke_dead
+from holdfast.operations.context import StoreContext, refusal
+from holdfast.operations.views import encode_body
+from holdfast.runtime.replay_input import entry_data, first_entry
+from holdfast.runtime.run_history import RunHistory, ledger_line, read_history
+from holdfast.runtime.start import is_held
+from holdfast.state.values import unpack
+from holdfast.store.checksum import verify_run
+from holdfast.store.port import RunQuery
+
+if TYPE_CHECKING:
+    from holdfast.runtime.app_core import AppCore
+
+
+Path = tuple[tuple[int, int], ...]
+"""After which position of each run above it, from the outermost, a child was started."""
+
+
+class Descendant(msgspec.Struct, frozen=True):
+    """A child run that is taken back, or one inside it."""
+
+    run_id: str
+    run: RunRow | None
+    """None: it has ended and was deleted, so what it did is not known."""
+    path: Path
+    lines: list[LedgerLine]
+    is_detached: bool
+    """It, or a run that it is inside of, is detached."""
+
+
+def descendants(core: StoreContext, parent: RunRow, children: Iterable[TakenChild]) -> list[Descendant]:
+    """These children of a run and those inside them, each before those inside it."""
+    return list(_walk(core, parent, children, (), is_detached=False))
+
+
+def _walk(
+    core: StoreContext, parent: RunRow, children: Iterable[TakenChild], path: Path, *, is_detached: bool
+) -> Iterator[Descendant]:
+    for child in children:
+        row = core.port.run(child.run_id)
+        if row is None and child.ended:
+            yield Descendant(child.run_id, None, path, [], is_detached or child.detached)
+        if row is None or not _is_child(core, verify_run(row), parent):
+            continue
+        history = read_history(core, child.run_id)
+        below = (*path, (child.position - 1, 0))
+        detached = is_detached or child.detached
+        lines = [_line(history.run, effect, below) for effect in history.effects]
+        yield Descendant(child.run_id, row, below, lines, detached)
+        yield from _walk(core, row, children_of(history), below, is_detached=detached)
+
+
+def _is_child(core: StoreContext, row: RunRow, parent: RunRow) -> bool:
+    """Whether this parent started the run; another run may have the same id."""
+    return (first_entry(core, row).get("parent") or {}).get("run") == parent.run_id
+
+
+def children_of(history: RunHistory) -> list[TakenChild]:
+    """All children that a run has started and not taken back."""
+    live = [(at, entry) for at, entry in history.live if entry["kind"] == "child"]
+    ended = {entry["child"] for _, entry in history.live if entry["kind"] == "child_ended"}
+    return [TakenChild(entry["child"], at, entry["detached"], entry["child"] in ended) for at, entry in live]
+
+
+def _line(run: RunRow, effect: EffectRow, path: Path) -> LedgerLine:
+    line = ledger_line(run, effect)
+    line.run_id, line.incarnation = run.run_id, run.incarnation
+    line.path = (*path, (line.after_position, line.number))
+    return line
+
+
+def attached_lines(core: StoreContext, parent: RunRow, children: Iterable[TakenChild]) -> list[LedgerLine]:
+    """The ledgers of these children and those inside them, without detached ones."""
+    return [line for each in descendants(core, parent, children) if not each.is_detached for line in each.lines]
+
+
+def check_wanted(app: AppCore, history: RunHistory, *, ended: bool = False) -> Plan[None]:
+    """Refuse to execute a child again that its parent does not wait for any more; no run would use its result.
+
+    `ended`: also if the parent has recorded how the child ended.
+    """
+    parent = (history.entries[0][1] if history.entries else {}).get("parent") or {}
+    row = (yield lambda: app.core.port.run(parent["run"])) if parent and not parent["detached"] else None
+    if row is None:
+        return
+    above: RunHistory = yield lambda: read_history(app.core, parent["run"])
+    known = next((child for child in children_of(above) if child.run_id == history.run.run_id), None)
+    text = f"run {history.run.run_id!r} is a child of run {above.run.run_id!r}, which "
+    if known is None:
+        raise Conflict(f"{text}was rolled back to before it was started; fork it to execute it on its own")
+    if ended and known.ended:
+        raise Conflict(f"{text}has recorded how it ended; retry or roll back that run, or fork this one")
+
+
+def check_free(app: AppCore, found: Iterable[Descendant]) -> Plan[None]:
+    """Raise RunClaimed if a living owner holds one of these children; it could act while it is taken back."""
+    for each in found:
+        run = each.run
+        if run is None or each.is_detached or run.status in TERMINAL:
+            continue
+        if (yield from is_held(app, run)):
+            left_us = max(0, run.lease_us - app.core.clock.lease_time().us)
+            raise RunClaimed(run.run_id, run.owner, left_us / 1e6)
+
+
+def stop_child(app: AppCore, parent: RunRow, run_id: str, by: str, *, bar: bool) -> Plan[None]:
+    """End a child as cancelled, then those inside it. Afterwards none of them can act any more.
+
+    `bar`: a child that is recorded but does not exist is created as cancelled. A process that was suspended just before
+    it created the child finds it when it continues, and does not execute it.
+    """
+    while True:
+        row: RunRow | None = yield lambda: app.core.port.run(run_id)
+        if row is None and bar:
+            yield _bar_commit(app, run_id, parent, by)
+            continue
+        if row is None or not (yield lambda row=row: _is_child(app.core, verify_run(row), parent)):
+            return
+        if row.status in TERMINAL:
+            break
+        commit: Commit = yield lambda row=row: _end_commit(app, row, parent, by)
+        outcome = yield from take_or_revoke_dead(app.access, commit, app, revocations=None)
+        if not isinstance(outcome, Committed) and outcome.reason != Reason.POSITION:
+            raise refusal(app.access, commit, outcome)
+    history: RunHistory = yield lambda: read_history(app.core, run_id)
+    for child in children_of(history):
+        if not child.detached:
+            yield from stop_child(app, history.run, child.run_id, by, bar=not child.ended)
+
+
+def _bar_commit(app: AppCore, run_id: str, parent: RunRow, by: str) -> Commit:
+    started: EntryData = {"kind": "started", "workflow": "", "version": 1, "args": [], "kwargs": {}}
+    started["parent"] = {"run": parent.run_id, "call": "", "detached": False}
+    ended: EntryData = {"kind": CANCELLED, "by": by, "rolled_back": parent.run_id}
+    entries = [NewEntry(entry["kind"], encode_body(app.core, entry, "a journal entry")) for entry in (started, ended)]
+    return Commit(run_id, app.token(8), create=NewRun(required=True), status=CANCELLED, entries=tuple(entries))
+
+
+def _end_commit(app: AppCore, row: RunRow, parent: RunRow, by: str) -> Commit:
+    entry = {"kind": CANCELLED, "by": by, "rolled_back": parent.run_id}
+    gates = [gate.gate for gate in app.core.gates_of(row.run)]
+    timers = [timer.timer for timer in app.core.port.rows(TimerRow, row.run)]
+    return Commit(
+        row.run_id,
+        app.token(8),
+        Guard(incarnation=row.incarnation, position=row.position),
+        status=CANCELLED,
+        entries=(NewEntry(CANCELLED, encode_body(app.core, entry, "a journal entry")),),
+        close_gates=tuple(gates),
+        drop_timers=tuple(timers),
+    )
+
+
+def mark_undone(app: AppCore, mark: MarkChild) -> Plan[None]:
+    """Record in a child's ledger that an effect was undone, unless it is recorded already."""
+    guard = Guard(incarnation=mark.incarnation)
+    commit = Commit(mark.run_id, app.token(8), guard, effects=(NewEffect(mark.key, "undone"),))
+    outcome: Outcome = yield commit
+    if not isinstance(outcome, Committed) and outcome.reason not in (
+        Reason.EFFECT_DONE,
+        Reason.NO_RUN,
+        Reason.INCARNATION,
+    ):
+        raise refusal(app.access, commit, outcome)
+
+
+class FamilyChildren:
+    """Finds the child that another run of the family started by a call. Caches what it has read."""
+
+    def __init__(self, core: StoreContext, run: RunRow) -> None:
+        self._core = core
+        self._run = run
+        self._known: dict[int, tuple[int, dict[str, str]]] = {}
+
+    def find(self, call: str) -> str | None:
+        """The id of such a child that still exists: the source's first, then the newest."""
+        for other in self._others():
+            child = self._children(other).get(call)
+            if child is not None and self._core.port.run(child) is not None:
+                return child
+        return None
+
+    def _others(self) -> list[RunRow]:
+        rows = self._core.port.runs(RunQuery(family=self._run.family, limit=NUMBER_MAX))
+        origin: object = unpack(self._run.origin, f"run {self._run.run_id!r}") if self._run.origin else ""
+        source = str(origin).rpartition("@")[0]
+        return sorted([row for row in rows if row.run != self._run.run], key=lambda row: row.run_id != source)
+
+    def _children(self, other: RunRow) -> dict[str, str]:
+        """The newest child of each call of a run, by the call's full name."""
+        position, found = self._known.get(other.run, (-1, {}))
+        if position != other.position:
+            rows = [row for row in self._core.port.rows(EntryRow, other.run) if row.kind == "child"]
+            entries = [entry_data(other, row) for row in rows]
+            found = {full_name(entry.get("in", ""), entry["call"]): entry["child"] for entry in entries}
+            self._known[other.run] = other.position, found
+        return found

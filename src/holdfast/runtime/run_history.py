@@ -1,0 +1,218 @@
+"""The history of a run: all that is recorded of it, for rollback, retry and fork.
+
+A run can go back to a position only if everything needed to resume from there is still stored.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.engine.journal_cut import is_about_effect
+from holdfast.engine.record import LISTED_MAX, Positioned, find_places, known_names, live_path, record_of
+from holdfast.engine.resume_point import LoopProgress, ResumePoint, Span, resume_point_from, subtract_span
+from holdfast.engine.rollback import LedgerLine, without_positions
+from holdfast.engine.state_edits import Edit
+from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
+from holdfast.errors.store import close_matches, did_you_mean
+from holdfast.model.rows import CANCELLED, TERMINAL, CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.operations.context import StoreContext
+from holdfast.operations.views import checked_checkpoint, decode_body
+from holdfast.operations.write import position_of
+from holdfast.runtime.replay_input import entry_data, resume_of
+from holdfast.store.checksum import verify_checksum, verify_run
+from holdfast.store.journal_pruning import PRUNED, last_of
+
+
+class Base(NamedTuple):
+    """The newest checkpoint at or before a position, and what is needed to resume from that position."""
+
+    row: CheckpointRow | None
+    spans: list[Span]
+    loops: list[LoopProgress]
+    epoch: int
+    forked: str
+    version: int
+    left: dict[str, int]
+    edits: list[Edit]
+
+    @property
+    def needs(self) -> list[str]:
+        """The checkpoints whose state a replay restores."""
+        found = [*[mark.checkpoint for mark in self.loops], *[edit.checkpoint for edit in self.edits]]
+        return [name for name in found if name]
+
+
+class RunHistory(NamedTuple):
+    """All that is recorded of a run, verified."""
+
+    run: RunRow
+    rows: list[EntryRow]
+    entries: list[Positioned]
+    """All entries of the journal, without the rows that stand for pruned ones."""
+    live: list[Positioned]
+    effects: list[EffectRow]
+    checkpoints: list[CheckpointRow]
+    dead: list[Span]
+    """The positions that rollbacks took back."""
+    pruned: list[Span]
+    voided: list[int]
+    """Entries that rollbacks or a fork took back although they are before the target. They stay taken back, even if
+    that rollback is itself taken back."""
+
+    def target(self, to: object) -> int:
+        """Find the position of a checkpoint's id or a call's full name; refuse one the run cannot go back to."""
+        position = self._find_position(to)
+        if position > self.run.position:
+            raise InvalidCursor(f"run {self.run.run_id!r} ends at position {self.run.position}, not at {position}")
+        for first, last in (*self.dead, *self.pruned):
+            if first <= position < last:
+                raise InvalidInput(
+                    f"position {position} of run {self.run.run_id!r} is in what was taken back or pruned "
+                    f"({first} to {last}); choose another"
+                )
+        self._check_open_rollback(position)
+        self._check_cleanup(position)
+        self._check_reachable(max(1, position))
+        return max(1, position)
+
+    def _check_reachable(self, position: int) -> None:
+        """Refuse a position if entries or checkpoints needed to resume from it were pruned."""
+        missing = self.missing(position)
+        if missing is not None:
+            raise InvalidInput(
+                f"run {self.run.run_id!r} cannot go back to position {position}: it would need {missing}, which was "
+                "pruned; choose a later position, or one of the checkpoints that were kept"
+            )
+
+    def missing(self, position: int) -> str | None:
+        """What is missing of what is needed to resume from a position; None if nothing is."""
+        base = self.base(position)
+        for first, last in base.spans:
+            for begin, end in self.pruned:
+                if first <= end and begin <= last:
+                    return f"entry {max(first, begin)}"
+        there = {row.checkpoint_id for row in self.checkpoints if row.lane == ""}
+        lost = [name for name in base.needs if name not in there]
+        if lost:
+            return f"checkpoint {lost[0]!r}"
+        covers = base.row.covers if base.row is not None else 0
+        turns = [entry for at, entry in self.live if covers < at <= position and entry["kind"] == "turn"]
+        return f"the checkpoint of turn {turns[-1]['turn']} of {turns[-1]['loop']!r}" if turns else None
+
+    def _check_open_rollback(self, position: int) -> None:
+        """Refuse a position after the target of an open rollback, which may have undone effects already."""
+        begun = record_of(self.live).rollback
+        if begun and position > begun[0]["to"]:
+            raise InvalidInput(
+                f"a rollback of run {self.run.run_id!r} to position {begun[0]['to']} has begun",
+                "continue it with rollback(run_id), or go back further",
+                hint_code="continue_rollback",
+            )
+
+    def _check_cleanup(self, position: int) -> None:
+        """Refuse a position in the cleanup of a cancelled run."""
+        first = next((at for at, entry in self.live if entry["kind"] in ("cancelling", CANCELLED)), None)
+        if first is not None and position >= first:
+            raise InvalidInput(
+                f"run {self.run.run_id!r} was cancelled at position {first}, and {position} is in its cleanup; "
+                f"choose {first - 1} or less"
+            )
+
+    def _find_position(self, to: object) -> int:
+        if type(to) is int or (type(to) is str and to.startswith("journal.")):
+            return position_of(to)
+        if type(to) is not str:
+            raise InvalidInput(f"to must be a position, a checkpoint's id or the name of a stage or step, not {to!r}")
+        for row in self.checkpoints:
+            if row.checkpoint_id == to and row.lane == "":
+                return row.covers
+        nodes = {row.covers: row.next_node for row in reversed(self.checkpoints) if row.lane == ""}
+        places = find_places(self.live, nodes, to)
+        if len(places) > 1:
+            listed = ", ".join(f"{place.position} ({place.name})" for place in places[-LISTED_MAX:])
+            raise InvalidInput(
+                f"{to!r} names {len(places)} places in run {self.run.run_id!r}; give the position of one: {listed}"
+            )
+        if places:
+            return places[0].position
+        known = known_names(self.live, nodes)
+        listed, newest = ", ".join(known[-LISTED_MAX:]) or "none", "newest " if len(known) > LISTED_MAX else ""
+        raise NotFound(
+            f"run {self.run.run_id!r} has no checkpoint, stage or call named {to!r}: "
+            + did_you_mean(close_matches(to, known), f"its {newest}stages and calls are {listed}")
+        )
+
+    def base(self, to: int) -> Base:
+        """What is needed to resume from position `to`."""
+        for row in reversed(self.checkpoints):
+            resume = resume_of(self.run, row) if row.lane == "" and row.covers <= to else None
+            if resume is None or "keeps" in resume or any(first <= row.covers < last for first, last in self.dead):
+                continue
+            line = resume_point_from(resume, row.covers, row.checkpoint_id)
+            spans = self._live_spans(line.spans_to(to), to)
+            edits = [edit for edit in line.edits if edit.at <= to]
+            return Base(row, spans, line.loops, line.epoch, line.forked, resume.get("version", 1), line.left, edits)
+        line = self._line_without_checkpoint(to)
+        return Base(None, self._live_spans(line.spans_to(to), to), [], line.epoch, line.forked, 1, line.left, [])
+
+    def _live_spans(self, spans: list[Span], to: int) -> list[Span]:
+        """Spans without what rollbacks up to `to` took back; a checkpoint older than these does not record it."""
+        for first, last in self.dead:
+            if last <= to:
+                spans = subtract_span(spans, (first, last))
+        return without_positions(spans, self.voided)
+
+    def _line_without_checkpoint(self, to: int) -> ResumePoint:
+        """The resume point at `to` of a run without a checkpoint, from its entries of rollbacks and a fork."""
+        line = ResumePoint()
+        for position, entry in self.entries:
+            if position <= to and entry["kind"] == "rolled_back":
+                line.epoch, line.left = entry["epoch"], entry.get("left", {})
+            elif position <= to and entry["kind"] == "forked":
+                line.forked = entry["effects"]
+        return line
+
+    def recorded_keys(self) -> set[str]:
+        """The keys of the effects in the journal."""
+        return {entry["key"] for _, entry in self.live if is_about_effect(entry)}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has an end in its journal, which closed its gates and stopped its children."""
+        return any(entry["kind"] in TERMINAL for _, entry in self.live)
+
+    def undone_keys(self) -> set[str]:
+        """Effects that the journal records as done and a rollback of the run's parent undid."""
+        own = {entry["key"] for _, entry in self.live if entry["kind"] == "undone"}
+        return {row.key for row in self.effects if row.state == "undone"} & self.recorded_keys() - own
+
+
+def read_history(core: StoreContext, run_id: str) -> RunHistory:
+    """Read and verify all of a run."""
+    found = core.port.run(run_id)
+    if found is None:
+        raise RunNotFound(run_id)
+    run = verify_run(found)
+    rows = core.port.rows(EntryRow, run.run)
+    entries = [(row.position, entry_data(run, row)) for row in rows if row.kind != PRUNED]
+    effects = core.port.rows(EffectRow, run.run)
+    for effect in effects:
+        verify_checksum(effect, run.incarnation, f"effect {effect.key!r} of run {run_id!r}")
+    checkpoints = [checked_checkpoint(run, row) for row in core.port.rows(CheckpointRow, run.run)]
+    dead = [(entry["to"] + 1, position) for position, entry in entries if entry["kind"] == "rolled_back"]
+    pruned = [(row.position, last_of(row)) for row in rows if row.kind == PRUNED]
+    voided = [at for _, entry in entries if entry["kind"] in ("rolled_back", "forked") for at in entry["void"]]
+    return RunHistory(run, rows, entries, live_path(entries), effects, checkpoints, dead, pruned, voided)
+
+
+def ledger_lines(core: StoreContext, run: RunRow) -> list[LedgerLine]:
+    """The run's ledger for the engine."""
+    return [ledger_line(run, row) for row in core.port.rows(EffectRow, run.run)]
+
+
+def ledger_line(run: RunRow, row: EffectRow) -> LedgerLine:
+    """A row of the run's ledger for the engine, verified."""
+    place = f"effect {row.key!r} of run {run.run_id!r}"
+    verify_checksum(row, run.incarnation, place)
+    result, call = decode_body(row.body, place), decode_body(row.call, place)
+    return LedgerLine(row.number, row.key, row.state, row.tool, result, call, row.after_position)

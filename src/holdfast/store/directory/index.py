@@ -1,0 +1,213 @@
+"""The index of all families and runs of a directory. Changed files are read again."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+from holdfast.errors import DamagedData
+from holdfast.files.durable import DurableDirectory
+from holdfast.store.directory import paths
+from holdfast.store.directory.run_journal import RunJournal
+
+_log = logging.getLogger("holdfast.directory")
+
+
+class Family:
+    """A directory with the runs that share chunks."""
+
+    def __init__(self, families_path: str, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.path = os.path.join(families_path, name)
+        self.chunks = os.path.join(self.path, paths.CHUNKS)
+        self.runs: dict[str, RunJournal] = {}
+        """By the stem of their files."""
+
+
+class DirectoryIndex:
+    """The families and runs of a directory, in memory. Callers hold the lock."""
+
+    def __init__(self, disk: DurableDirectory) -> None:
+        self._disk = disk
+        self.families_path = os.path.join(disk.root, paths.FAMILIES)
+        self.repairs: list[str] = []
+        self._now = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Read everything again."""
+        self.families: dict[int, Family] = {}
+        self._runs: dict[str, RunJournal] = {}
+        self._numbers: dict[int, RunJournal] = {}
+        self._read: int | None = None
+        """The generation of the directory that was read; None if nothing was read yet."""
+
+    def set_generation(self, generation: int) -> None:
+        """Set the directory's generation, after the lock was taken."""
+        self._now = generation
+
+    def begin_generation(self, generation: int) -> None:
+        """Set the generation that this store is about to write."""
+        if self._read == self._now:
+            self._read = generation
+        self._now = generation
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    def find(self, run_id: str) -> RunJournal | None:
+        """The file of a run, as it is now."""
+        name = paths.run_stem(run_id)
+        file = self._runs.get(name)
+        if (file is None and self._read != self._now) or (file is not None and not self._exists(file)):
+            self.refresh()
+            file = self._runs.get(name)
+        if file is not None and file.folded is not None and file.folded.row.run_id != run_id:
+            raise DamagedData(file.place, f"it contains run {file.folded.row.run_id!r}, not {run_id!r}")
+        return file
+
+    def find_number(self, run: int) -> RunJournal | None:
+        """The file of the run with this number, as it is now."""
+        file = self._numbers.get(run)
+        if (file is None and self._read != self._now) or (file is not None and not self._exists(file)):
+            self.refresh()
+            file = self._numbers.get(run)
+        return file
+
+    def family(self, number: int) -> Family | None:
+        """A family with all its runs, as they are now."""
+        if self._read != self._now:
+            self.refresh()
+        found = self.families.get(number)
+        if found is not None and not all(self._exists(file) for file in found.runs.values()):
+            self.refresh()
+            found = self.families.get(number)
+        return found
+
+    def runs(self) -> list[RunJournal]:
+        """All runs of which at least the beginning can be read, by number."""
+        if self._read != self._now:
+            self.refresh()
+        return [file for _, file in sorted(self._numbers.items())]
+
+    def damages(self) -> list[DamagedData]:
+        """The damage of all files that cannot be read."""
+        lost = [family for family in self.families.values() if not family.runs]
+        return [file.damage for file in self._files() if file.damage is not None] + [
+            DamagedData(self._disk.relative(family.path), "it has no journal of a run") for family in lost
+        ]
+
+    def last_run(self) -> int:
+        """The largest number of a run or family."""
+        return max((*self._numbers, *self.families), default=0)
+
+    def _files(self) -> Iterator[RunJournal]:
+        return (file for family in self.families.values() for file in family.runs.values())
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _exists(self, file: RunJournal) -> bool:
+        """Read the file again if it has changed; False if it was removed."""
+        try:
+            self._refresh_file(file)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _refresh_file(self, file: RunJournal) -> None:
+        repaired = file.refresh()
+        if repaired is not None:
+            self.repairs.append(repaired)
+            _log.warning("%s", repaired)
+
+    def refresh(self) -> None:
+        """Check all files, and read those that have changed."""
+        known = {file.path: file for file in self._files()}
+        self.forget()
+        for name in sorted(self._disk.files.listdir(self.families_path)):
+            number = paths.family_number(name)
+            if number is not None:
+                self._read_family(Family(self.families_path, number, name), known)
+        self._read = self._now
+
+    def _read_family(self, family: Family, known: dict[str, RunJournal]) -> None:
+        twin = self.families.get(family.number)
+        for name in sorted(self._disk.files.listdir(family.path)):
+            start = paths.journal_stem(name)
+            if start is None:
+                continue
+            file = known.get(os.path.join(family.path, name)) or RunJournal(
+                self._disk, family.number, family.path, start
+            )
+            if not self._exists(file):
+                continue
+            family.runs[start] = file
+            if twin is not None:
+                file.damage = DamagedData(file.place, f"the family {family.number} is also in {twin.name}")
+                file.forget()
+            self._register(file)
+        if twin is None:
+            self.families[family.number] = family
+        else:
+            twin.runs.update((f"{family.name}/{start}", file) for start, file in family.runs.items())
+
+    def _register(self, file: RunJournal) -> None:
+        """Index the file by id and number, which must be unique."""
+        other = self._runs.get(file.stem)
+        if other is None or other.folded is None:
+            self._runs[file.stem] = file
+        if file.folded is None:
+            return
+        if other is not None and other.folded is not None:
+            file.damage = DamagedData(file.place, f"the run is also in {other.place}")
+            file.forget()
+        other = self._numbers.setdefault(file.folded.row.run, file)
+        if other is not file and file.damage is None:
+            file.damage = DamagedData(file.place, f"the run's number is also used in {other.place}")
+            file.forget()
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    def new_family(self, number: int, run_id: str) -> Family:
+        """A family that is about to be created."""
+        return Family(self.families_path, number, paths.family_name(number, run_id))
+
+    def add(self, family: Family, file: RunJournal) -> None:
+        """Add a run that was created."""
+        self.families.setdefault(family.number, family).runs[file.stem] = file
+        self._register(file)
+
+    def remove(self, family: Family, file: RunJournal) -> None:
+        """Remove a run that was deleted."""
+        family.runs.pop(file.stem, None)
+        self._runs.pop(file.stem, None)
+        if file.folded is not None:
+            self._numbers.pop(file.folded.row.run, None)
+
+    def remove_leftovers(self, family: Family) -> None:
+        """Remove what does not belong to a run: previews, and an unfinished family. Raises OSError."""
+        files = self._disk.files
+        names = files.listdir(family.path)
+        for name in names:
+            if name.endswith(paths.NEWEST) and name.removesuffix(paths.NEWEST) not in family.runs:
+                files.unlink(os.path.join(family.path, name))
+        passing = os.path.join(family.path, paths.PASSING)
+        if family.runs:
+            if paths.PASSING in names:
+                files.unlink(passing)
+            return
+        chunks = files.listdir(family.chunks)
+        if paths.PASSING not in names and (chunks or set(names) - {paths.CHUNKS}):
+            return  # it was not left by a writer that died
+        for name in chunks:
+            if paths.chunk_hash(name) is not None:
+                files.unlink(os.path.join(family.chunks, name))
+        if paths.CHUNKS in names:
+            files.rmdir(family.chunks)
+            files.sync_directory(family.path)
+        if paths.PASSING in names:
+            files.unlink(passing)
+        files.rmdir(family.path)
+        files.sync_directory(self.families_path)
+        self.families.pop(family.number, None)

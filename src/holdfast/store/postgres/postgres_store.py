@@ -1,0 +1,204 @@
+"""The PostgreSQL store: one database, many workers on many machines.
+
+One connection writes, guarded by a lock: commits that wait for it are written together, which is faster than many
+connections with one commit each. Other connections read, each used by one caller at a time. Nothing is held between
+calls, except the session lock of an announced owner, on a connection of its own. After a fork the child opens its own
+connections and never uses the parent's.
+
+Every call ends within about `timeout_s`, even if the server is unreachable or a connection is half open. During a
+restart of the server calls wait for it. Leases are measured by the clock of the database.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, TypeVar
+
+import psycopg
+from blake3 import blake3
+
+from holdfast.clock import Clock, LeaseTime
+from holdfast.errors import StoreClosed
+from holdfast.fork_safety import reset_after_fork
+from holdfast.model.commit import Commit, Committed, Outcome, Refused, TakeClaim
+from holdfast.model.rows import CheckpointRow, RunRow
+from holdfast.store.capabilities import Presence
+from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
+from holdfast.store.postgres import migrations
+from holdfast.store.postgres import prune as pruning
+from holdfast.store.postgres.dialect import Texts, quoted, statements_for
+from holdfast.store.postgres.listener import Listener
+from holdfast.store.postgres.owner_sessions import OwnerSessions, find_dead_owners, forget_dead
+from holdfast.store.postgres.postgres_connection import Connection, Connector, Pool, abandon
+from holdfast.store.postgres.postgres_reads import PostgresReads
+from holdfast.store.postgres.postgres_writer import RetryingWriter, Writer
+from holdfast.store.postgres.settings import read_url
+from holdfast.store.postgres.transaction import EarlierAttempt, LeaseClock, SchemaNames
+from holdfast.store.sql.statements import row_from
+
+Result = TypeVar("Result")
+
+TIMEOUT_S: Final = 10.0
+"""The longest duration of a call, unless a shorter one is given: less than a worker's lease."""
+_SWEEP_BATCH: Final = 2_000
+
+
+class DatabaseClock:
+    """Wall time of this machine. Leases are measured by the database, so its lease time is an estimate."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def lease_time(self) -> LeaseTime:
+        return LeaseTime("", self.now_us())
+
+
+class PostgresStore(PostgresReads):
+    """Runs in one schema of a PostgreSQL database. A `clock` replaces all time, leases included; it is for tests."""
+
+    def __init__(self, url: str, clock: Clock | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        settings = read_url(url)
+        self.url = settings.shown
+        self.clock: Clock = clock or DatabaseClock()
+        """The clock of operations."""
+        self._schema = settings.schema
+        self._sql = statements_for(settings.schema)
+        self._time = LeaseClock(self.clock, leases_too=clock is not None)
+        channel = f"holdfast_{blake3(settings.schema.encode()).hexdigest(8)}"
+        self._channel = channel
+        self._opener = Connector(settings, min(timeout_s, TIMEOUT_S))
+        idle_ms = str(int(self._opener.timeout_s * 1000))
+        names = SchemaNames(self._sql, f"{quoted(settings.schema)}.run_numbers", channel, idle_ms)
+        self._pool = Pool(self._opener, settings.pool_size)
+        self._changes = RetryingWriter(self._opener, names, self._time)
+        self._owners = OwnerSessions(self._opener, self._sql)
+        self._closed = False
+        reset_after_fork(self)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        link = self._opener.open()
+        try:
+            migrations.prepare(link, self._schema, self.url)
+        except psycopg.Error as error:
+            raise self._pool.failed(error) from error
+        finally:
+            link.close()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return self._change(lambda writer, before: writer.commit(commits, before))
+
+    def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
+        outcomes = self._change(lambda writer, before: writer.claim_ready(takes, workflows, commit_id, before))
+        return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
+
+    def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
+        done = self._change(lambda writer, before: pruning.prune(writer, run_id, choose, before, reopen=reopen))
+        return done.rows if done is not None else None
+
+    def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
+        done = self._change(lambda writer, before: pruning.prune_entries(writer, run_id, choose, before))
+        return done.entries if done is not None else None
+
+    def sweep(self, family: int, dead: set[bytes], seen: dict[int, ScanMark], mark: Mark) -> SweepResult:
+        left, chunks, size = set(dead), 0, 0
+        while left:
+            batch = [left.pop() for _ in range(min(len(left), _SWEEP_BATCH))]
+            swept, spared = self._change(
+                lambda writer, before, batch=batch: pruning.sweep(  # type: ignore[misc]
+                    writer, self._sql, family, batch, seen, mark, before
+                )
+            )
+            left -= spared
+            chunks, size = chunks + swept.chunks, size + swept.bytes
+        return SweepResult(chunks, size)
+
+    def delete_run(
+        self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
+    ) -> RunRow | Refused | None:
+        return self._change(lambda writer, before: pruning.delete_run(writer, self._sql, run_id, seen, family, before))
+
+    def _change(self, work: Callable[[Writer, EarlierAttempt], Result]) -> Result:
+        self._require_open()
+        return self._changes.run(work)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.url} was closed; open it again")
+
+    # --- reading and listening ---------------------------------------------------------------------------------------
+
+    def _read(self, work: Callable[[Connection], Result]) -> Result:
+        return self._pool.run(work)
+
+    def listen(self) -> Listener:
+        """Subscribe to runs that become ready or receive an inbox item. Raises StorageFailed behind a pooler."""
+        self._require_open()
+        return Listener(self._opener, self._channel)
+
+    # --- owners ------------------------------------------------------------------------------------------------------
+
+    def announce(self, owner: str) -> None:
+        self._require_open()
+        self._owners.announce(owner)
+
+    def presence(self, owner: str) -> Presence:
+        return self._owners.presence(owner)
+
+    def confirm(self, owner: str) -> Presence:
+        return self._owners.confirm(owner)
+
+    def owner_is_dead(self, owner: str) -> bool:
+        return owner in self.dead_owners((owner,))
+
+    def dead_owners(self, owners: Collection[str]) -> set[str]:
+        return find_dead_owners(self._read, self._sql, owners) if owners else set()
+
+    def claims_of_dead(self) -> list[RunRow]:
+        dead = find_dead_owners(self._read, self._sql, None)
+        if not dead:
+            return []
+        rows = [row_from(RunRow, row) for row in self._fetch("runs_held_by", Texts(list(dead)))]
+        if not rows:
+            self.remove_dead_owners(())
+            return []
+        dead = self.dead_owners(dead)  # again: a name may have been announced again before the rows were read
+        return [row for row in rows if row.owner in dead]
+
+    def register_worker(self, owner: str, workflows: Sequence[str], lease_us: int) -> None:
+        def register(link: Connection) -> None:
+            if workflows:
+                link.execute(self._sql["register_worker"], (owner, Texts(list(workflows)), lease_us))
+            link.execute(self._sql["forget_workers"], ("" if workflows else owner,))
+
+        self._read(register)
+
+    def workers(self) -> dict[str, tuple[str, ...]]:
+        found = {str(owner): tuple(names) for owner, names in self._fetch("workers")}
+        gone = self.dead_owners(found)
+        return {owner: names for owner, names in found.items() if owner not in gone}
+
+    def remove_dead_owners(self, holding: Collection[str]) -> None:
+        forget_dead(self._read, self._sql, holding)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def after_fork(self) -> None:
+        """Abandon the parent's connections; new ones are opened when they are needed."""
+        inherited = self._pool.links() + self._owners.links()
+        if self._changes.writer is not None:
+            inherited.append(self._changes.writer.link)
+        abandon(inherited)
+        self._pool.reset()
+        self._changes.reset()
+        self._owners.reset()
+
+    def close(self) -> None:
+        self._closed = True
+        self._owners.close()
+        self._changes.close()
+        self._pool.close()

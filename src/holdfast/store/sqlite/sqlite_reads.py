@@ -1,0 +1,160 @@
+"""Reads of the SQLite store that differ from those of every SQL store."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import apsw
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow, Row, RunRow
+from holdfast.store.capabilities import About
+from holdfast.store.port import CheckpointQuery, Kind
+from holdfast.store.search import Found, found_by_pages, is_wanted
+from holdfast.store.sql.sql_reads import SqlReads, bound_limit
+from holdfast.store.sql.statements import (
+    Columns,
+    Fetch,
+    Parts,
+    all_parts,
+    filter_parts,
+    find_checkpoint,
+    key_of,
+    number_before,
+    statements,
+)
+from holdfast.store.sqlite.sqlite_connection import Connector
+
+Result = TypeVar("Result")
+
+_BOOL_AT: Final[dict[type[Row], int]] = {
+    kind: next(at for at, field in enumerate(msgspec.structs.fields(kind)) if field.type is bool)
+    for kind in (CheckpointRow, EffectRow, ItemRow)
+}
+"""Where the boolean of a row is. SQLite stores an integer, but the checksum covers a boolean."""
+
+
+def sqlite_row_from(kind: type[Kind], columns: Columns) -> Kind:
+    """A row from its columns, which are in the order of its fields."""
+    at = _BOOL_AT.get(kind)
+    return kind(*columns) if at is None else kind(*columns[:at], bool(columns[at]), *columns[at + 1 :])
+
+
+def fetch_on(connection: apsw.Connection) -> Fetch:
+    """Executes statements by name on this connection."""
+    execute, sql = connection.execute, statements()
+
+    def fetch(statement: str | Sequence[str], *bindings: Any) -> list[Columns]:
+        text = sql[statement] if isinstance(statement, str) else " ".join([sql[part] for part in statement])
+        return execute(text, bindings).fetchall()
+
+    return fetch
+
+
+class SqliteReads(SqlReads):
+    """The reads of the store."""
+
+    path: str
+    _clock: Clock
+    _opener: Connector
+
+    @abstractmethod
+    def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """Call `work` with a connection that no other thread uses in the meantime."""
+
+    def _fetch(self, statement: str | Sequence[str], *bindings: object) -> list[Columns]:
+        return self._read(lambda connection: fetch_on(connection)(statement, *bindings))
+
+    def _snapshot(self, work: Callable[[Fetch], Result]) -> Result:
+        def inside(connection: apsw.Connection) -> Result:
+            connection.execute("BEGIN")
+            try:
+                return work(fetch_on(connection))
+            finally:
+                connection.execute("COMMIT")
+
+        return self._read(inside)
+
+    def _row_from(self, kind: type[Kind], columns: Columns) -> Kind:
+        return sqlite_row_from(kind, columns)
+
+    def _now_us(self) -> int:
+        return self._clock.now_us()
+
+    def _bind_texts(self, texts: Sequence[str]) -> str:
+        return json.dumps(texts)
+
+    def _bind_tag_key(self, key: str) -> str:
+        return key
+
+    def _expired_part(self) -> tuple[str, list[int | str]]:
+        lease = self._clock.lease_time()
+        return "runs_page_expired", [lease.us, lease.boot]
+
+    def _file_bytes(self, _fetch: Fetch) -> int:
+        return self._bytes_of("", "-wal", "-shm")
+
+    def _bytes_of(self, *endings: str) -> int:
+        files = [self.path + ending for ending in endings]
+        return sum(os.path.getsize(file) for file in files if os.path.exists(file))
+
+    def find_checkpoints(self, query: CheckpointQuery) -> list[Found]:
+        return self._snapshot(lambda fetch: self._find(fetch, query))
+
+    def _find(self, fetch: Fetch, query: CheckpointQuery) -> list[Found]:
+        if query.run_id is None:
+
+            def page(part: CheckpointQuery) -> list[Found]:
+                names, bindings = all_parts(part)
+                return self._with_run(CheckpointRow, fetch(names, *bindings, bound_limit(part.limit)))
+
+            return found_by_pages(query, page)
+        columns = fetch("run_by_id", query.run_id)
+        run = RunRow(*columns[0]) if columns else None
+        if run is None or query.workflow not in (None, run.workflow):
+            return []
+        if query.lane is not None and query.checkpoint_id is not None:
+            found = find_checkpoint(fetch, sqlite_row_from, run.run, query.lane, query.checkpoint_id)
+            return [(run, found)] if found and query.limit and is_wanted(query, run, found) else []
+
+        def page_of_run(part: CheckpointQuery) -> list[Found]:
+            names, bindings = found_of_run(run.run, part)
+            return [(run, sqlite_row_from(CheckpointRow, row)) for row in fetch(names, *bindings)]
+
+        return found_by_pages(query, page_of_run)
+
+    def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        def work(connection: apsw.Connection) -> dict[bytes, bytes]:
+            fetch = fetch_on(connection)
+            found = {name: fetch("chunk", family, name) for name in hashes}
+            return {name: rows[0][0] for name, rows in found.items() if rows}
+
+        return self._read(work)
+
+    def describe(self) -> About:
+        def work(connection: apsw.Connection) -> dict[str, str]:
+            names = ("journal_mode", "synchronous", "page_size", "user_version")
+            found = {name: str(connection.pragma(name)) for name in names}
+            return {"schema": found.pop("user_version"), **found}
+
+        facts = {"sqlite": apsw.sqlite_lib_version(), "apsw": apsw.apsw_version(), **self._read(work)}
+        facts["synchronous"] = {"2": "full", "3": "extra"}.get(facts["synchronous"], facts["synchronous"])
+        facts["busy_timeout"] = f"{self._opener.timeout_s:g} s"
+        return About(facts, self.path, self._bytes_of("", "-wal"))
+
+    def check(self) -> list[str]:
+        found = self._read(lambda connection: connection.execute("PRAGMA integrity_check").fetchall())
+        return [str(row[0]) for row in found if row[0] != "ok"]
+
+
+def found_of_run(run: int, query: CheckpointQuery) -> Parts:
+    """The parts of a search of one run."""
+    names, bindings = filter_parts(query)
+    end = key_of(run, 0) + number_before(query)
+    last = "found_of_run_end" if query.by_id is None else "found_of_run_by_id_end"
+    return ["found_of_run", *names, last], [key_of(run, 0), end, *bindings, bound_limit(query.limit)]

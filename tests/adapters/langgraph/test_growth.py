@@ -1,0 +1,91 @@
+"""A long conversation costs about what is said in it: bytes, and work for each turn. `make bench` measures times."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import END, START, StateGraph
+
+from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer
+from holdfast.adapters.langgraph import record_codec as records
+from tests.adapters.langgraph.material import Plain, config
+
+TURNS = 160
+KB = 1024
+
+
+def _text(seed: int) -> str:
+    """A kilobyte of made-up words, which shrink to about half."""
+    chance = random.Random(seed)
+    words = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 8))) for _ in range(90)]
+    return " ".join(chance.choices(words, k=400))[:KB]
+
+
+def _graph(saver: Any) -> Any:
+    graph: Any = StateGraph(Plain)
+    graph.add_node("agent", lambda state: {"messages": [AIMessage(_text(-len(state["messages"])))]})
+    graph.add_edge(START, "agent")
+    graph.add_edge("agent", END)
+    return graph.compile(checkpointer=saver)
+
+
+def test_bytes_on_disk_are_at_most_three_times_the_messages(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    sizes = []
+    with HoldfastSaver(f"sqlite:{path}") as saver:
+        graph = _graph(saver)
+        for turn in range(TURNS):
+            graph.invoke({"messages": [HumanMessage(_text(turn))]}, config("t"))
+            usage = saver.store.port.usage()
+            sizes.append(usage.chunk_bytes + usage.root_bytes)
+    assert path.stat().st_size <= 3 * TURNS * 2 * KB
+    early, late = sizes[TURNS // 2 - 1] - sizes[0], sizes[-1] - sizes[TURNS // 2]
+    assert late < 1.3 * early, "the second half must cost what the first did"
+
+
+@pytest.mark.parametrize("turns", [40, 120])
+def test_a_turn_serialises_and_makes_only_new_messages(
+    turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the process that goes on: nothing is fetched again, and no message is made anew that was made before."""
+    with HoldfastSaver(f"sqlite:{tmp_path / 'agent.db'}") as saver:
+        graph = _graph(saver)
+        for turn in range(turns):
+            graph.invoke({"messages": [HumanMessage(_text(turn))]}, config("t"))
+        made, fetched = [], []
+        rebuilt, chunks = StrictSerializer._rebuild, saver.store.port.chunks
+
+        def counting(*args: Any) -> Any:
+            made.append(1)
+            return rebuilt(*args)
+
+        def fetching(family: int, hashes: Any) -> Any:
+            fetched.extend(hashes)
+            return chunks(family, hashes)
+
+        monkeypatch.setattr(StrictSerializer, "_rebuild", counting)
+        monkeypatch.setattr(saver.store.port, "chunks", fetching)
+        graph.invoke({"messages": [HumanMessage("one more")]}, config("t"))
+        assert len(made) <= 8
+        assert len(fetched) <= 4
+
+
+def test_the_check_of_types_looks_only_at_new_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    check = StrictSerializer.check
+
+    def counting(self: StrictSerializer, body: bytes) -> None:
+        seen.append(len(body))
+        check(self, body)
+
+    monkeypatch.setattr(StrictSerializer, "check", counting)
+    serde = StrictSerializer()
+    messages = [HumanMessage(_text(n), id=str(n)) for n in range(30)]
+    before = records.store_value(serde, messages)
+    assert len(seen) == 30
+    records.store_value(serde, [*messages, HumanMessage("new", id="new")], before)
+    assert len(seen) == 31

@@ -1,1 +1,0 @@
-"""The engine in real processes: they are killed, stopped and drained, and others go on."""
