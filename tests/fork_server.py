@@ -112,7 +112,7 @@ def start(
 def run(
     *arguments: str,
     given: str = "",
-    timeout_s: float = 60.0,
+    timeout_s: float = 240.0,
     loaded: str = PLAIN,
     cwd: str | Path = PROJECT,
     env: Mapping[str, str] | None = None,

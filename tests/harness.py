@@ -170,7 +170,7 @@ class Stage:
         return self.app.handle(run_id or self.run_id).status()
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+def until(true: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
     """Wait for something another thread does."""
     end = time.monotonic() + seconds
     while not true():

@@ -158,7 +158,7 @@ def test_permission_error_is_not_missing(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:{path}") as store:
         store.save("run", 1)
     path.chmod(0)
-    done = subprocess.run([sys.executable, "-c", READ_AS_SOMEBODY, str(path), str(NOBODY)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", READ_AS_SOMEBODY, str(path), str(NOBODY)], check=False, timeout=240)
     assert done.returncode == 0
     (tmp_path / "directory").mkdir()
     with pytest.raises(StorageFailed):

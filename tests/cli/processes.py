@@ -13,7 +13,7 @@ from tests.fork_server import COMMAND, LANGGRAPH, PLAIN, run
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 PROJECT = str(Path(__file__).parents[2])
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 class Done(NamedTuple):

@@ -25,7 +25,7 @@ def test_values_are_typed_by_the_form_and_a_worker_is_left_the_rest(
     assert done.code == 0, done.err
     assert "order-17 is ready" in done.out
     assert "left for a worker: holdfast worker --app" in done.out
-    assert app.handle("order-17").result(timeout=5) == {"paid": None}
+    assert app.handle("order-17").result(timeout=240) == {"paid": None}
     (gate,) = app.gates("order-17", state="answered")
     assert gate.answered_by == "ana"
 
@@ -82,7 +82,7 @@ def test_a_file_or_standard_input_may_hold_the_answer(app: holdfast.App, tmp_pat
         "answer", "two", "--file", "-", "--store", url, cwd=tmp_path, stdin='{"approve": false, "note": "in"}'
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert app.handle("one").result(timeout=5) == app.handle("two").result(timeout=5) == {"paid": None}
+    assert app.handle("one").result(timeout=240) == app.handle("two").result(timeout=240) == {"paid": None}
     assert answer(tmp_path, url, "one", "--file", "missing.json").code in (2, 5)
 
 
@@ -106,7 +106,7 @@ def test_who_may_not_answer_is_told_before_typing(app: holdfast.App, tmp_path: P
     assert done.code == 2
     assert "'ben' may not answer it; it is for ana" in done.err
     assert answer(tmp_path, url, "g", "yes", "--by", "ana").code == 0
-    assert app.handle("g").result(timeout=5) is True
+    assert app.handle("g").result(timeout=240) is True
 
 
 def test_what_a_workflow_prints_does_not_get_into_the_json(app: holdfast.App, tmp_path: Path, url: str) -> None:

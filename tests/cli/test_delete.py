@@ -107,7 +107,7 @@ def test_a_child_is_not_deleted_before_its_parent_has_ended(app: holdfast.App, t
     assert "it is a child of run 'parent', which has not ended" in both.data["problems"]
     assert f"its child run {child!r} has not ended" in delete(tmp_path, url, "parent", "--dry-run").out
     app.answer(child, {"approve": False, "note": ""})
-    assert app.handle("parent").result(timeout=60) == {"paid": None}
+    assert app.handle("parent").result(timeout=240) == {"paid": None}
     done = delete(tmp_path, url, "parent", "--yes", "--json")
     assert (done.code, done.data["children"]) == (0, [child])
     assert delete(tmp_path, url, child, "--yes").code == 0

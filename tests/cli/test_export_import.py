@@ -202,7 +202,7 @@ def test_a_worker_ends_when_it_is_told_to(app: holdfast.App, tmp_path: Path, url
     while app.handle("t").status() != "completed" and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert json.loads(out) == {"moved": 1, "failed": 0, "until_idle": False}
 

@@ -20,7 +20,7 @@ HOLDFAST = f"{sys.executable} -m holdfast"
 def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"], cwd=cwd, env=environment(), capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=240, check=False,
     )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def test_what_a_run_does_is_told_while_it_does_it(flow: Path) -> None:
     (flow / "go").touch()
     rest = process.stdout.read()
     process.stdout.close()
-    assert process.wait(30) == 3
+    assert process.wait(240) == 3
     assert "✓ hold" in rest
     assert rest.count("✓ one") == 0
 
@@ -170,7 +170,7 @@ runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
 def test_ctrl_c_at_any_moment_is_no_traceback(flow: Path, number: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_AT_IMPORT, str(number), *ARGUMENTS], cwd=flow, env=environment(),
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert "holdfast: stopped." in done.stderr
@@ -185,6 +185,6 @@ def test_ctrl_c_while_a_run_is_followed_is_no_traceback(flow: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert "Traceback" not in err
     assert process.returncode == 130

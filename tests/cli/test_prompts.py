@@ -72,7 +72,7 @@ def test_each_kind_of_field_is_asked_for_and_what_does_not_fit_is_asked_again(as
             terminal.expect(asked)
             terminal.send(keys)
         assert terminal.wait() == 0, terminal.text
-    assert app.handle("r").result(timeout=5) == {
+    assert app.handle("r").result(timeout=240) == {
         "approve": True, "count": 3, "price": 12.5, "colour": "green", "sizes": ["small", "huge"],
         "tags": ["a, b", "c"], "numbers": [1, 2], "day": dt.date(2026, 3, 31), "note": "first\n\nsecond",
         "extra": {"a": 1}, "who": "ana", "why": None,
@@ -85,7 +85,7 @@ def test_a_single_value_is_asked_for_and_can_be_given_bare(asking: Any, tmp_path
         terminal.expect("Answer (a whole number)")
         terminal.send("7\n")
         assert terminal.wait() == 0, terminal.text
-    assert app.handle("r").result(timeout=5) == 7
+    assert app.handle("r").result(timeout=240) == 7
 
 
 @pytest.mark.parametrize(("keys", "code"), [(CTRL_C, 130), (CTRL_D, 130)])

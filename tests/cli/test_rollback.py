@@ -37,6 +37,16 @@ def test_the_plan_is_shown_and_nothing_is_done(app: holdfast.App, tmp_path: Path
     assert app.store.journal("order-17") == before
 
 
+def test_the_plan_names_the_forks_that_keep_undone_results(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    paid(app)
+    assert "undone results" not in rollback(tmp_path, url, "--to", "2", "--dry-run").out
+    app.fork("order-17", "order-17b", enqueue=True)
+    done = rollback(tmp_path, url, "--to", "2", "--dry-run")
+    assert (done.code, "1 fork keeps the undone results: 'order-17b'\n" in done.out) == (0, True), done.out
+    assert rollback(tmp_path, url, "--to", "2", "--dry-run", "--json").data["plan"]["forks"] == ["order-17b"]
+    assert "order-17b" in rollback(tmp_path, url, "--to", "2", "--yes").out
+
+
 def test_without_a_terminal_it_needs_yes(app: holdfast.App, tmp_path: Path, url: str) -> None:
     paid(app)
     done = rollback(tmp_path, url, "--to", "2")

@@ -73,4 +73,4 @@ def test_verbs_that_look_take_the_beginning_of_an_id(app: holdfast.App, tmp_path
 def test_the_newest_run_may_be_named_as_such(app: holdfast.App, tmp_path: Path, url: str) -> None:
     app.start("refund", "A-17", run_id="order-17")
     assert given(tmp_path, url, "answer", "@latest", "approve=no", "note=").code == 0
-    assert app.handle("order-17").result(timeout=5) == {"paid": None}
+    assert app.handle("order-17").result(timeout=240) == {"paid": None}

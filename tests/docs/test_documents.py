@@ -131,7 +131,7 @@ def test_the_quick_start_prints_something_can_be_run_twice_and_leaves_only_the_s
         (tmp_path / name).write_text(text)
         for _ in range(2):
             done = subprocess.run(
-                [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+                [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
             )
             assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", ""), done
     left = {path.name for path in tmp_path.iterdir()} - {"quick.py", "both.py"}

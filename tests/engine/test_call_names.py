@@ -82,7 +82,7 @@ def test_of_two_open_gates_of_a_name_neither_is_guessed(stage: Stage) -> None:
     with pytest.raises(InvalidInput, match=r"'ask' names 2 open gates.*gather#1\[0\]/ask#1"):
         stage.app.answer(stage.run_id, "a", gate="ask")
     stage.app.answer(stage.run_id, "a", gate="gather#1[0]/ask#1")
-    assert stage.app.answer(stage.run_id, "b", gate="ask").result(5) == ["a", "b"], "only one is open now"
+    assert stage.app.answer(stage.run_id, "b", gate="ask").result(240) == ["a", "b"], "only one is open now"
 
 
 def test_a_call_is_found_by_its_short_name_if_there_is_one(stage: Stage) -> None:

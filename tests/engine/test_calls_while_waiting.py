@@ -38,7 +38,7 @@ def test_a_finally_block_does_nothing_because_the_run_waits_with_a_key(stage: St
     assert stage.status() == "waiting"
     assert stage.calls == []
     if what == "ask":
-        assert stage.app.answer(stage.run_id, {"yes": True}).result(5) == "booked"
+        assert stage.app.answer(stage.run_id, {"yes": True}).result(240) == "booked"
         assert stage.calls == []
 
 
@@ -55,7 +55,7 @@ def test_code_that_swallows_a_wait_with_a_key_performs_nothing_after_it(awaiting
     assert awaiting.calls == []
     for gate in awaiting.app.gates(awaiting.run_id):
         awaiting.app.answer(awaiting.run_id, {"yes": False}, gate=gate.gate)
-    assert awaiting.app.handle(awaiting.run_id).result(5) == [False, False]
+    assert awaiting.app.handle(awaiting.run_id).result(240) == [False, False]
 
 
 def test_a_suppressed_wait_in_a_def_workflow_performs_nothing_after_it(local: Stage) -> None:
@@ -128,7 +128,7 @@ def test_a_time_limit_of_asyncio_around_an_effect_does_not_make_live_differ_from
     awaiting.app.resume(awaiting.run_id)
     (gate,) = awaiting.app.gates(awaiting.run_id)
     assert gate.show == "paid"
-    assert awaiting.app.answer(awaiting.run_id, {"yes": True}).result(5) == "paid"
+    assert awaiting.app.answer(awaiting.run_id, {"yes": True}).result(240) == "paid"
     assert replay(awaiting.app, awaiting.run_id).status == "completed"
 
 
@@ -143,4 +143,4 @@ def test_two_calls_at_once_without_a_key_fail_the_run_even_in_a_task_that_no_cod
 
     awaiting.start(flow)
     with pytest.raises(RunFailed, match="has not finished"):
-        awaiting.app.send(awaiting.run_id, "yes").result(5)
+        awaiting.app.send(awaiting.run_id, "yes").result(240)

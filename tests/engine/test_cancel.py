@@ -23,7 +23,7 @@ def test_a_waiting_run_is_cancelled_and_its_gate_closed(stage: Stage) -> None:
     handle = stage.app.cancel(stage.run_id, by="ana")
     assert handle.status() == "cancelled"
     with pytest.raises(RunCancelled, match="by ana") as caught:
-        handle.result(5)
+        handle.result(240)
     assert caught.value.by == "ana"
     assert stage.app.gates(stage.run_id) == []
     assert [entry["kind"] for entry in stage.journal()] == ["started", "asked", "cancelling", "cancelled"]
@@ -53,7 +53,7 @@ def test_a_running_run_is_cancelled_from_another_thread_at_its_next_call(stage: 
     assert inside.wait(10)
     assert stage.app.cancel(stage.run_id, by="ana").status() == "running"
     go.set()
-    thread.join(10)
+    thread.join(240)
     assert stage.status() == "cancelled"
     assert stage.calls == []
     assert len(stage.journal("step")) == 1, "what was under way is recorded"
@@ -159,7 +159,7 @@ def test_a_cancellation_is_final_whatever_the_code_makes_of_it(stage: Stage) -> 
     stage.app.cancel(stage.run_id)
     assert stage.calls[-1] == "swallowed"
     with pytest.raises(RunCancelled):
-        stage.app.handle(stage.run_id).result(5)
+        stage.app.handle(stage.run_id).result(240)
 
 
 def test_an_error_while_cleaning_up_is_noted_and_the_run_is_cancelled(local: Stage) -> None:

@@ -30,7 +30,7 @@ def test_a_child_is_a_run_of_its_own_and_its_result_is_the_parents(stage: Stage)
 
     stage.start(parent)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == ["AA", "B"]
+    assert stage.app.answer(stage.run_id, True).result(240) == ["AA", "B"]
     assert stage.calls == ["a", "b"]
     ids = [f"{stage.run_id}/child:child#1", f"{stage.run_id}/second"]
     assert [stage.status(run_id) for run_id in ids] == ["completed", "completed"]
@@ -55,7 +55,7 @@ def test_a_child_that_fails_raises_in_its_parent_live_and_on_replay(stage: Stage
 
     stage.start(parent)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == ["KeyError", "'of the child'"]
+    assert stage.app.answer(stage.run_id, True).result(240) == ["KeyError", "'of the child'"]
     assert seen[0] == seen[1]
     assert "child:child#1" in seen[0]
 
@@ -75,7 +75,7 @@ def test_a_child_that_waits_lets_its_parent_wait_and_its_answer_completes_both(s
     stage.restart()
     assert stage.app.answer(child_id, "yes").status() == "completed"
     assert stage.status() == "completed"
-    assert stage.app.handle(stage.run_id).result(5) == ["yes", "after"]
+    assert stage.app.handle(stage.run_id).result(240) == ["yes", "after"]
 
 
 def test_grandchildren_wake_all_the_way_up(stage: Stage) -> None:
@@ -89,7 +89,7 @@ def test_grandchildren_wake_all_the_way_up(stage: Stage) -> None:
     (gate,) = [gate for gate in stage.app.gates() if gate.run_id.startswith(stage.run_id + "/")]
     stage.restart()
     stage.app.answer(gate.run_id, 10)
-    assert stage.app.handle(stage.run_id).result(5) == 13
+    assert stage.app.handle(stage.run_id).result(240) == 13
 
 
 def test_children_side_by_side_wait_for_all(stage: Stage) -> None:
@@ -113,7 +113,7 @@ def test_children_side_by_side_wait_for_all(stage: Stage) -> None:
     assert stage.status() == "waiting"
     stage.restart()
     stage.app.answer(gates["a"], "A")
-    assert stage.app.handle(stage.run_id).result(5) == ["A", "B"]
+    assert stage.app.handle(stage.run_id).result(240) == ["A", "B"]
 
 
 def test_a_detached_child_is_on_its_own(stage: Stage) -> None:
@@ -125,12 +125,12 @@ def test_a_detached_child_is_on_its_own(stage: Stage) -> None:
     async def parent(run: AsyncRun) -> Any:
         return await run.child("child", detached=True)
 
-    child_id = stage.start(parent).result(5)
+    child_id = stage.start(parent).result(240)
     assert child_id == f"{stage.run_id}/child:child#1"
     assert stage.status(child_id) == "ready"
     stage.app.resume(child_id)
     assert stage.status(child_id) == "waiting"
-    assert stage.app.answer(child_id, "alone").result(5) == "alone"
+    assert stage.app.answer(child_id, "alone").result(240) == "alone"
 
 
 def test_a_run_that_started_a_detached_child_can_be_replayed(local: Stage) -> None:
@@ -142,7 +142,7 @@ def test_a_run_that_started_a_detached_child_can_be_replayed(local: Stage) -> No
     async def parent(run: AsyncRun) -> Any:
         return [await run.child("child", detached=True), await run.step(len, "four")]
 
-    local.start(parent).result(5)
+    local.start(parent).result(240)
     assert replay(local.app, local.run_id).status == "completed"
 
 
@@ -195,7 +195,7 @@ def test_a_cancelled_child_fails_in_its_parent(stage: Stage) -> None:
 
     stage.start(parent)
     stage.app.cancel(f"{stage.run_id}/child:child#1")
-    assert stage.app.handle(stage.run_id).result(5) == "RunCancelled"
+    assert stage.app.handle(stage.run_id).result(240) == "RunCancelled"
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -218,7 +218,7 @@ def test_a_crash_between_any_two_commits_finds_the_same_child_again(local: Stage
             break
         local.restart()
         local.start(parent)
-        assert local.app.handle(local.run_id).result(5) == ["A", "b"], f"cut after {commits}"
+        assert local.app.handle(local.run_id).result(240) == ["A", "b"], f"cut after {commits}"
         children = [info.run_id for info in local.app.runs(workflow="child") if info.run_id.startswith(local.run_id)]
         assert children == [f"{local.run_id}/child:child#1"]
         commits += 1
@@ -238,7 +238,7 @@ def test_a_child_of_an_unknown_workflow_waits_for_a_process_that_knows_it(local:
 
     local.flow(elsewhere)
     local.app.resume(f"{local.run_id}/child:elsewhere#1")
-    assert local.app.handle(local.run_id).result(5) == 2
+    assert local.app.handle(local.run_id).result(240) == 2
 
 
 def test_a_child_needs_input_that_can_be_stored(local: Stage) -> None:
@@ -251,7 +251,7 @@ def test_a_child_needs_input_that_can_be_stored(local: Stage) -> None:
         await run.child("child", object())
 
     with pytest.raises(RunFailed, match="must be storable"):
-        local.start(parent).result(5)
+        local.start(parent).result(240)
 
 
 def test_a_child_of_a_mistyped_name_is_refused_and_nothing_waits_for_it(stage: Stage) -> None:
@@ -270,7 +270,7 @@ def test_a_child_of_a_mistyped_name_is_refused_and_nothing_waits_for_it(stage: S
     for detached in (False, True):
         handle = stage.start("parent", detached, run_id=f"{stage.run_id}-{detached}")
         stage.restart()
-        assert stage.app.answer(handle.run_id, True).result(5) == ["kid"]
+        assert stage.app.answer(handle.run_id, True).result(240) == ["kid"]
         assert [info.run_id for info in stage.app.runs(prefix=handle.run_id)] == [handle.run_id]
 
 

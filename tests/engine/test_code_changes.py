@@ -73,7 +73,7 @@ def test_state_of_an_older_version_is_brought_up_to_date_step_by_step(stage: Sta
     assert stage.status() == "paused"
     stage.app.upgrade("flow", 1)(lambda state: {**state, "two": True})
     stage.app.upgrade("flow", 2)(lambda state: {**state, "three": True})
-    assert stage.app.resume(stage.run_id).result(5) == {"n": 1, "two": True, "three": True}
+    assert stage.app.resume(stage.run_id).result(240) == {"n": 1, "two": True, "three": True}
 
 
 def turning(stage: Stage, turns: int) -> Any:
@@ -100,7 +100,7 @@ def test_resuming_reads_as_much_after_many_turns_as_after_few(local: Stage) -> N
         stage.start(turning(stage, turns))
         stage.restart()
         before = stage.wire.rows_read
-        assert stage.app.answer(stage.run_id, True).result(5) == turns * (turns + 1) // 2
+        assert stage.app.answer(stage.run_id, True).result(240) == turns * (turns + 1) // 2
         read.append(stage.wire.rows_read - before)
     assert read[0] == read[1]
 
@@ -112,7 +112,7 @@ def test_finished_turns_are_pruned_while_the_run_is_alive(stage: Stage) -> None:
     assert pruned.entries > turns
     assert len(stage.journal()) < 12
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == turns * (turns + 1) // 2
+    assert stage.app.answer(stage.run_id, True).result(240) == turns * (turns + 1) // 2
     assert stage.onlooker.verify().ok
     assert replay(stage.app, stage.run_id).status == "completed"
 
@@ -141,7 +141,7 @@ def test_a_second_and_an_inner_loop_are_pruned_as_well(stage: Stage) -> None:
     stage.onlooker.prune(stage.run_id, Keep(last=1, journal=True))
     assert len(stage.journal("step")) < 5
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == [1, 2, 3]
+    assert stage.app.answer(stage.run_id, True).result(240) == [1, 2, 3]
 
 
 def test_open_gates_that_changed_code_does_not_reach_are_reported(
@@ -189,7 +189,7 @@ def test_gates_of_branches_that_wait_side_by_side_are_all_reached(stage: Stage) 
     stage.start(flow)
     for gate in sorted(gate.gate for gate in stage.app.gates() if gate.run_id == stage.run_id):
         stage.app.answer(stage.run_id, True, gate=gate)
-    assert stage.app.handle(stage.run_id).result(5) == [True, True, True]
+    assert stage.app.handle(stage.run_id).result(240) == [True, True, True]
     assert not stage.journal("unreached")
 
 
@@ -268,7 +268,7 @@ def test_an_open_gate_whose_fields_changed_pauses_the_run_until_the_right_code_i
         stage.app.answer(stage.run_id, True)
     assert stage.status() == "paused"
     stage.change(flow)
-    assert stage.app.resume(stage.run_id).result(5) is True
+    assert stage.app.resume(stage.run_id).result(240) is True
 
 
 def test_an_open_gate_may_change_its_prompt(stage: Stage) -> None:
@@ -282,7 +282,7 @@ def test_an_open_gate_may_change_its_prompt(stage: Stage) -> None:
     stage.start(flow)
     stage.change(changed, name="flow")
     replay(stage.app, stage.run_id)
-    assert stage.app.answer(stage.run_id, True).result(5) is True
+    assert stage.app.answer(stage.run_id, True).result(240) is True
 
 
 def test_a_rollback_takes_back_the_cancel_of_a_run_that_diverged(stage: Stage) -> None:

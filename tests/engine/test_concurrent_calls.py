@@ -51,7 +51,7 @@ def test_what_waits_does_not_give_the_run_back_while_a_keyed_effect_is_under_way
     else:
         awaiting.clock.advance(3601)
     answer = None if kind == "sleep" else True
-    assert awaiting.app.handle(awaiting.run_id).result(5) == ["paid", answer]
+    assert awaiting.app.handle(awaiting.run_id).result(240) == ["paid", answer]
     assert awaiting.calls == ["begun", "paid"], "and not done again"
 
 
@@ -68,7 +68,7 @@ def test_two_keyed_questions_side_by_side_are_both_asked_and_answered(awaiting: 
         awaiting.app.answer(awaiting.run_id, gates[0].upper(), gate=gates[0])
         answered.append(gates[0])
     assert sorted(answered) == ["a", "b"]
-    assert awaiting.app.handle(awaiting.run_id).result(5) == ["A", "B"]
+    assert awaiting.app.handle(awaiting.run_id).result(240) == ["A", "B"]
     assert len(awaiting.journal("asked")) == 2
 
 
@@ -106,7 +106,7 @@ def test_an_event_another_branch_has_read_meanwhile_is_not_slept_through(
         return await run.gather(works, waits)
 
     assert local.start(flow).status() == "completed"
-    assert local.app.handle(local.run_id).result(5) == [None, "the event"]
+    assert local.app.handle(local.run_id).result(240) == [None, "the event"]
 
 
 def _send(run: AsyncRun) -> Awaitable[Any]:
@@ -143,7 +143,7 @@ def test_a_call_that_was_refused_and_caught_is_refused_the_same_on_replay(
 
     assert local.start(flow).status() == "waiting"
     local.restart()
-    assert local.app.answer(local.run_id, True).result(5) == "done"
+    assert local.app.answer(local.run_id, True).result(240) == "done"
     assert len(seen) == 2
     assert seen[0] == seen[1]
 
@@ -188,5 +188,5 @@ def test_an_async_branch_in_a_def_workflow_is_refused(local: Stage) -> None:
 
     local.app.workflow(flow)
     with pytest.raises(RunFailed, match="an async branch belongs in an async def workflow"):
-        local.app.start("flow", run_id=local.run_id).result(10)
+        local.app.start("flow", run_id=local.run_id).result(240)
     assert [entry["kind"] for entry in local.journal()][-1] == "failed"

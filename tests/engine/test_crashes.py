@@ -59,7 +59,7 @@ def drive(stage: Stage) -> Any:
     for _ in range(5):
         status = handle.status()
         if status == "completed":
-            return handle.result(5)
+            return handle.result(240)
         gates = [gate.gate for gate in stage.app.gates(stage.run_id) if gate.purpose == "ask"]
         if gates:
             stage.app.answer(stage.run_id, True, gate=gates[0])

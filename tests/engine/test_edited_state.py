@@ -33,7 +33,7 @@ def finish(stage: Stage, run_id: str) -> Any:
         assert replay(stage.app, run_id).run_id == run_id
         stage.restart()
     assert stage.onlooker.verify().problems == []
-    return stage.app.handle(handle.run_id).result(5)
+    return stage.app.handle(handle.run_id).result(240)
 
 
 def test_a_fork_goes_on_with_the_state_it_is_given(stage: Stage) -> None:
@@ -97,13 +97,13 @@ def chat(stage: Stage) -> None:
 
 def test_a_fork_between_turns_begins_the_next_turn_with_its_state(stage: Stage) -> None:
     chat(stage)
-    stage.start("flow").result(5)
+    stage.start("flow").result(240)
     turns = [checkpoint for checkpoint in stage.onlooker.history(stage.run_id) if checkpoint.step <= 2]
     fork = f"{stage.run_id}-fork"
     stage.app.fork(stage.run_id, fork, checkpoint_id=turns[-1].checkpoint_id, state={"messages": ["edited"] * 5})
-    assert stage.app.handle(fork).result(5) == ["edited"] * 5 + ["3:5", "4:6"]
+    assert stage.app.handle(fork).result(240) == ["edited"] * 5 + ["3:5", "4:6"]
     assert replay(stage.app, fork).status == "completed"
-    assert stage.app.rollback(fork, to=turns[-1].covers).result(5)[:1] == ["1:0"], "before the fork there was no edit"
+    assert stage.app.rollback(fork, to=turns[-1].covers).result(240)[:1] == ["1:0"], "before the fork there was no edit"
 
 
 def test_an_edit_that_does_not_fit_makes_no_fork_or_pauses_one_that_a_worker_executes(stage: Stage) -> None:
@@ -139,4 +139,4 @@ def test_a_path_that_the_saved_state_does_not_have_makes_no_fork(stage: Stage) -
     with pytest.raises(InvalidInput, match=r"the state has no 'order\.amount\.x'"):
         stage.app.fork(stage.run_id, fork, at="ask#1", update={"order.amount.x": 3})
     stage.app.fork(stage.run_id, fork, at="ask#1", update={"order.amount": 3})
-    assert stage.app.answer(fork, True).result(5) == {"order": {"amount": 3}}
+    assert stage.app.answer(fork, True).result(240) == {"order": {"amount": 3}}

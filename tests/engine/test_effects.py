@@ -22,7 +22,7 @@ def test_the_intent_is_durable_before_the_call_and_the_outcome_after_it(stage: S
     async def flow(run: AsyncRun) -> str:
         return await run.effect(pay, 30, target="bank")
 
-    assert stage.start(flow).result(5) == "paid 30"
+    assert stage.start(flow).result(240) == "paid 30"
     assert stage.calls == [[("pay", "in_doubt", "bank")], ["started", "intent"]]
     (line,) = stage.app.store.effects(stage.run_id)
     assert (line.tool, line.state, line.done, line.result) == ("pay", "done", True, "paid 30")
@@ -46,7 +46,7 @@ def test_a_recorded_effect_is_not_performed_again(stage: Stage) -> None:
         return receipt
 
     stage.start_and_die(flow)
-    assert stage.resume().result(5) == "receipt"
+    assert stage.resume().result(240) == "receipt"
     assert stage.calls == ["paid", "after", "after"]
 
 
@@ -65,7 +65,7 @@ def test_the_idempotency_key_stays_the_same_over_retries_and_resumes(stage: Stag
         return [first, await run.effect(pay, 3), await run.effect(pay, 4)]
 
     stage.start_and_die(flow)
-    assert stage.resume().result(5) == ["paid"] * 3
+    assert stage.resume().result(240) == ["paid"] * 3
     assert len(set(stage.calls[:4])) == 1
     assert len(set(stage.calls[3:])) == 3, "the same call again, and one with other arguments, are other effects"
     assert len(stage.calls) == 6
@@ -103,7 +103,7 @@ def test_a_failing_effect_is_recorded_as_failed_and_raises_the_same_on_replay(st
     (line,) = stage.app.store.effects(stage.run_id)
     assert line.state == "failed"
     stage.restart()
-    stage.app.answer(stage.run_id, True).result(5)
+    stage.app.answer(stage.run_id, True).result(240)
     live, replayed = seen
     assert str(live) == str(replayed) == "effect 'pay#1' failed after 2 attempts: PermissionError: no money"
     assert live.failure == replayed.failure
@@ -127,7 +127,7 @@ def test_a_long_wait_between_attempts_gives_the_run_back(stage: Stage) -> None:
     assert stage.start(flow).status() == "waiting"
     stage.restart()
     stage.clock.advance(601)
-    assert stage.app.resume(stage.run_id).result(5) == "paid"
+    assert stage.app.resume(stage.run_id).result(240) == "paid"
     assert stage.calls == ["call", "call"]
 
 
@@ -150,7 +150,7 @@ def test_an_explicit_key_with_other_arguments_is_refused(stage: Stage) -> None:
 
         return [*await run.gather(small), *await run.gather(large)]
 
-    assert stage.start(flow).result(5) == [1, "order-1"]
+    assert stage.start(flow).result(240) == [1, "order-1"]
     assert stage.calls == [1]
 
 
@@ -170,7 +170,7 @@ def test_an_explicit_key_with_the_same_arguments_elsewhere_has_its_recorded_outc
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == ["receipt 1"] * 3
+    assert stage.app.answer(stage.run_id, True).result(240) == ["receipt 1"] * 3
     assert stage.calls == [5]
     assert [line.key for line in stage.app.store.effects(stage.run_id)] == ["order-1"]
 
@@ -212,7 +212,7 @@ def test_an_undo_that_is_not_registered_is_refused_before_anything_is_written(st
             return str(error)
         return ""
 
-    assert "'take_back' is not registered" in stage.start(flow).result(5)
+    assert "'take_back' is not registered" in stage.start(flow).result(240)
     assert stage.calls == []
     assert stage.app.store.effects(stage.run_id) == []
     assert [entry["kind"] for entry in stage.journal()] == ["started", "completed"]
@@ -256,7 +256,7 @@ def test_an_effect_with_an_undo_needs_arguments_that_can_be_stored(local: Stage)
             found.append(str(error))
         return found
 
-    paid, refused = local.start(flow).result(5)
+    paid, refused = local.start(flow).result(240)
     assert paid == "paid"
     assert "its arguments must be storable" in refused
     assert local.calls == ["paid"]
@@ -278,7 +278,7 @@ def test_a_result_that_cannot_be_stored_fails_the_effect_and_it_is_not_done_agai
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == "Unstorable"
+    assert stage.app.answer(stage.run_id, True).result(240) == "Unstorable"
     assert stage.calls == ["paid"]
 
 
@@ -291,5 +291,5 @@ def test_an_async_function_can_be_an_effect_of_both_kinds(stage: Stage) -> None:
     async def flow(run: AsyncRun) -> int:
         return await run.effect(pay, 8)
 
-    assert stage.start(flow).result(5) == 8
+    assert stage.start(flow).result(240) == 8
     assert len(stage.calls[0]) == 32

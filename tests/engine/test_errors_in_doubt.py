@@ -56,7 +56,7 @@ def pays_and_raises(stage: Stage, error: Any, *, key: bool = False, good: int = 
 def told(stage: Stage) -> str:
     """What the workflow was told, live and on replay: the same."""
     stage.restart()
-    return str(stage.app.answer(stage.run_id, True).result(5))
+    return str(stage.app.answer(stage.run_id, True).result(240))
 
 
 def the_ledger(stage: Stage) -> list[str]:
@@ -76,14 +76,14 @@ def test_after_a_doubtful_exception_a_person_is_asked_in_the_same_run_and_nothin
     assert type(error).__name__ in gate.prompt
     assert the_ledger(stage) == ["in_doubt"]
     stage.restart()
-    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "r"}).result(5) == "r"
+    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "r"}).result(240) == "r"
     assert stage.calls == [30]
     assert the_ledger(stage) == ["done"]
 
 
 def test_the_person_may_have_it_performed_again(stage: Stage) -> None:
     pays_and_raises(stage, TimeoutError("late"), good=2)
-    assert stage.app.answer(stage.run_id, {"outcome": "did not happen"}).result(5) == "receipt 2"
+    assert stage.app.answer(stage.run_id, {"outcome": "did not happen"}).result(240) == "receipt 2"
 
 
 def test_in_doubt_fail_raises_and_the_ledger_does_not_call_it_failed(stage: Stage) -> None:
@@ -114,7 +114,7 @@ def test_a_check_is_asked_first(stage: Stage, found: Any, expected: Any, calls: 
     if expected is None:
         assert stage.status() == "waiting"
     else:
-        assert stage.app.handle(stage.run_id).result(5) == expected
+        assert stage.app.handle(stage.run_id).result(240) == expected
 
 
 def test_a_check_that_never_finds_it_does_not_repeat_it_for_ever(stage: Stage) -> None:
@@ -127,7 +127,7 @@ def test_a_check_that_never_finds_it_does_not_repeat_it_for_ever(stage: Stage) -
 @pytest.mark.parametrize("options", [{"key": True, "retry": SOON}, {"in_doubt": "retry", "retry": SOON}])
 def test_what_may_be_repeated_is_retried_under_the_same_key(stage: Stage, options: Any) -> None:
     pays_and_raises(stage, TimeoutError("late"), good=3, **options)
-    assert stage.app.handle(stage.run_id).result(5) == "receipt 3"
+    assert stage.app.handle(stage.run_id).result(240) == "receipt 3"
     assert len(stage.calls) == 3
     assert len(set(stage.calls)) == 1
     assert the_ledger(stage) == ["done"]
@@ -169,7 +169,7 @@ def test_tries_are_counted_over_restarts_and_a_crash_is_not_a_try(stage: Stage) 
     stage.start_and_die(flow)
     with contextlib.suppress(Exception):
         stage.resume()
-    assert stage.resume().result(5) == "after 3"
+    assert stage.resume().result(240) == "after 3"
     assert len(stage.calls) == 5
 
 
@@ -198,7 +198,7 @@ def test_a_try_that_proves_that_it_did_nothing_does_not_end_the_doubt_of_an_earl
         handle = stage.resume()
     else:
         handle = stage.start(flow)
-    assert handle.result(5).startswith("EffectInDoubt: an earlier attempt is in doubt, and the last one raised Conn")
+    assert handle.result(240).startswith("EffectInDoubt: an earlier attempt is in doubt, and the last one raised Conn")
     assert the_ledger(stage) == ["in_doubt"]
 
 
@@ -209,7 +209,7 @@ def test_a_wait_before_the_next_try_outlives_the_process(stage: Stage) -> None:
     assert stage.status() == "waiting"
     stage.restart()
     stage.clock.advance(1000)
-    assert stage.app.resume(stage.run_id).result(5) == "receipt 2"
+    assert stage.app.resume(stage.run_id).result(240) == "receipt 2"
 
 
 def test_code_that_no_longer_calls_it_idempotent_asks_instead_of_trying_again(stage: Stage) -> None:
@@ -228,7 +228,7 @@ def test_code_that_no_longer_calls_it_idempotent_asks_instead_of_trying_again(st
     stage.clock.advance(1000)
     assert stage.app.resume(stage.run_id).status() == "waiting"
     assert "It raised TimeoutError: late" in stage.app.gates(stage.run_id)[0].prompt
-    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "r"}).result(5) == "r"
+    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "r"}).result(240) == "r"
     assert stage.calls == [30]
 
 
@@ -262,7 +262,7 @@ def test_without_retry_nothing_is_said_about_it(local: Stage) -> None:
 
 def test_an_exception_that_proves_that_nothing_happened_is_retried(stage: Stage) -> None:
     pays_and_raises(stage, ConnectionRefusedError("closed"), good=3, retry=SOON)
-    assert stage.app.handle(stage.run_id).result(5) == "receipt 3"
+    assert stage.app.handle(stage.run_id).result(240) == "receipt 3"
 
 
 # --- whose word counts ------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_the_call_counts_more_than_the_app_and_the_app_more_than_the_table(stage
         return found
 
     doubt, failed = "EffectInDoubt", "EffectFailed"
-    assert stage.start(flow).result(5) == [doubt, failed, failed, failed, doubt, doubt]
+    assert stage.start(flow).result(240) == [doubt, failed, failed, failed, doubt, doubt]
 
 
 def test_wrong_declarations_are_refused_before_anything_is_written(local: Stage) -> None:
@@ -301,7 +301,7 @@ def test_wrong_declarations_are_refused_before_anything_is_written(local: Stage)
             return str(error)
         return ""
 
-    assert local.start(flow).result(5) == "not_done must be exception types, not 'ValueError'"
+    assert local.start(flow).result(240) == "not_done must be exception types, not 'ValueError'"
     assert the_ledger(local) == []
 
 
@@ -318,7 +318,7 @@ def test_a_cancelled_await_inside_an_effect_leaves_it_in_doubt(local: Stage) -> 
         await run.effect(pay, in_doubt="fail", retry=SOON)
 
     with pytest.raises(RunFailed, match="InDoubt: it raised"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
     assert the_ledger(local) == ["in_doubt"]
     assert local.calls == ["call"]
 

@@ -58,7 +58,7 @@ def test_a_gate_that_expires_has_its_declared_outcome(
     assert seen == [expected]
     assert [gate.state for gate in stage.app.gates(stage.run_id, state=None)] == ["expired", "open"]
     stage.restart()
-    stage.app.answer(stage.run_id, True).result(5)
+    stage.app.answer(stage.run_id, True).result(240)
     assert seen == [expected, expected]
     first = stage.journal("answered")[0]
     assert first["expired"] is True
@@ -76,7 +76,7 @@ def test_a_gate_may_be_declared_to_fail(stage: Stage) -> None:
     stage.clock.advance(11)
     stage.app.resume(stage.run_id)
     stage.restart()
-    assert stage.app.answer(stage.run_id, "go on").result(5) == ["ask#1", "go on"]
+    assert stage.app.answer(stage.run_id, "go on").result(240) == ["ask#1", "go on"]
 
 
 def test_a_gate_that_fails_fails_the_run_if_nobody_minds(local: Stage) -> None:
@@ -87,7 +87,7 @@ def test_a_gate_that_fails_fails_the_run_if_nobody_minds(local: Stage) -> None:
     handle = local.start(flow)
     local.clock.advance(11)
     with pytest.raises(RunFailed, match="GateExpired: gate 'ask#1' of run"):
-        handle.result(5)
+        handle.result(240)
 
 
 def test_an_answer_after_expiry_is_refused_even_if_no_timer_has_fired(stage: Stage) -> None:
@@ -138,8 +138,8 @@ def test_an_answer_while_another_app_holds_the_run_is_not_lost(stage: Stage) -> 
     assert second.answer(stage.run_id, True, by="ana").status() == "running"
     assert stage.journal("answered") == []
     go.set()
-    thread.join(10)
-    assert second.handle(stage.run_id).result(5) == [True, "slow"]
+    thread.join(240)
+    assert second.handle(stage.run_id).result(240) == [True, "slow"]
     assert len(stage.journal("answered")) == 1
 
 
@@ -167,7 +167,7 @@ def test_a_field_that_would_have_no_value_at_expiry_is_named_when_it_is_asked(
 ) -> None:
     asking(local, fields)
     with pytest.raises(RunFailed, match=rf"field '{name}' would have no value that fits .*give expired= or a default"):
-        local.app.handle(local.run_id).result(5)
+        local.app.handle(local.run_id).result(240)
     assert local.app.gates(local.run_id, state=None) == []
 
 
@@ -179,4 +179,4 @@ def test_with_a_default_or_an_answer_for_expiry_it_is_asked(local: Stage) -> Non
 def test_a_gate_without_a_yes_or_no_names_its_fields(local: Stage) -> None:
     asking(local, {"amount": int})
     with pytest.raises(RunFailed, match=r"none of its fields \('amount'\) is a yes/no question"):
-        local.app.handle(local.run_id).result(5)
+        local.app.handle(local.run_id).result(240)

@@ -39,7 +39,7 @@ def test_a_key_called_again_behind_the_target_does_not_take_back_its_first_perfo
     assert stage.app.rollback_plan(stage.run_id, to="a#1").undo == ()
     stage.app.rollback(stage.run_id, to="a#1")
     assert stage.calls == [("pay", 10)]
-    assert stage.app.answer(stage.run_id, True).result(5) is True
+    assert stage.app.answer(stage.run_id, True).result(240) is True
 
 
 def test_a_key_of_every_turn_survives_going_back_a_turn_and_pruning(stage: Stage) -> None:
@@ -61,7 +61,7 @@ def test_a_key_of_every_turn_survives_going_back_a_turn_and_pruning(stage: Stage
     checkpoint = next(iter(stage.onlooker.history(stage.run_id)))
     assert stage.app.rollback_plan(stage.run_id, to=checkpoint.checkpoint_id).undo == ()
     stage.app.rollback(stage.run_id, to=checkpoint.checkpoint_id)
-    assert stage.app.answer(stage.run_id, True).result(5) is True
+    assert stage.app.answer(stage.run_id, True).result(240) is True
     assert stage.calls == [("pay", 10)]
 
 
@@ -91,7 +91,7 @@ def test_a_fork_that_is_told_to_ask_keeps_to_the_answer(stage: Stage) -> None:
 
     stage.start(flow)
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at=1, effects="ask")
-    assert stage.app.answer(fork.run_id, {"outcome": "happened", "result": 77}).result(5) == 77
+    assert stage.app.answer(fork.run_id, {"outcome": "happened", "result": 77}).result(240) == 77
     assert stage.calls == [("pay", 10)]
 
 
@@ -146,7 +146,7 @@ def test_an_effect_in_doubt_that_did_not_happen_is_performed_by_each_run_as_its_
         stage.app.answer(run_id, {"outcome": "did not happen"})
     assert len(bank) == (2 if first == "other" else 1), "what the source has done meanwhile is reused"
     stage.app.rollback(other, to=1, enqueue=True)
-    assert stage.app.answer(source, True, gate="ask#1").result(5) in bank
+    assert stage.app.answer(source, True, gate="ask#1").result(240) in bank
     assert len(bank) == 1
 
 
@@ -162,7 +162,7 @@ def test_a_fork_finds_the_relative_that_has_done_the_very_same(stage: Stage) -> 
     amounts[0] = 20
     stage.app.fork(stage.run_id, f"{stage.run_id}-b", at="len#1")
     amounts[0] = 10
-    assert stage.app.fork(stage.run_id, f"{stage.run_id}-c", at="len#1").result(5) == 10
+    assert stage.app.fork(stage.run_id, f"{stage.run_id}-c", at="len#1").result(240) == 10
     assert stage.calls == [("pay", 10), ("pay", 20)]
 
 
@@ -181,7 +181,7 @@ def test_a_refusal_that_was_caught_has_its_facts_on_replay_too(stage: Stage) -> 
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5)[:2] == ["p", stage.run_id]
+    assert stage.app.answer(stage.run_id, True).result(240)[:2] == ["p", stage.run_id]
 
 
 def test_two_keyed_questions_are_open_at_once(awaiting: Stage) -> None:
@@ -192,7 +192,7 @@ def test_two_keyed_questions_are_open_at_once(awaiting: Stage) -> None:
     handle = awaiting.start(flow)
     assert sorted(gate.gate for gate in handle.gates()) == ["a", "b"]
     awaiting.app.answer(awaiting.run_id, False, gate="b")
-    assert awaiting.app.answer(awaiting.run_id, True, gate="a").result(5) == [True, False]
+    assert awaiting.app.answer(awaiting.run_id, True, gate="a").result(240) == [True, False]
 
 
 def test_a_claim_lost_while_the_run_begins_to_wait_is_told_as_such(local: Stage) -> None:

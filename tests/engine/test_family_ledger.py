@@ -61,7 +61,7 @@ def test_rolling_back_a_fork_does_not_undo_what_its_source_has_done(stage: Stage
     assert [line.state for line in stage.onlooker.effects(stage.run_id)] == ["done"]
     stage.app.rollback(stage.run_id, to="pay#1")
     assert stage.calls == [("pay", "A"), ("refund", "receipt 1"), ("pay", "A")], "undone once, by the one that did it"
-    assert stage.app.answer(stage.run_id, True).result(5) == "receipt 2"
+    assert stage.app.answer(stage.run_id, True).result(240) == "receipt 2"
 
 
 def test_of_a_source_and_its_fork_only_the_one_that_paid_takes_it_back(stage: Stage) -> None:
@@ -79,7 +79,7 @@ def test_a_rolled_back_fork_takes_what_its_source_has_done_anew(local: Stage) ->
     fork = local.app.fork(local.run_id, f"{local.run_id}-b")
     local.app.rollback(local.run_id, to="pay#1")
     local.app.rollback(fork.run_id, to="pay#1")
-    assert local.app.answer(fork.run_id, True).result(5) == "receipt 2", "the first one was refunded"
+    assert local.app.answer(fork.run_id, True).result(240) == "receipt 2", "the first one was refunded"
 
 
 def test_a_fork_after_a_rollback_takes_the_outcome_that_stands(stage: Stage) -> None:
@@ -90,7 +90,7 @@ def test_a_fork_after_a_rollback_takes_the_outcome_that_stands(stage: Stage) -> 
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at="len#1")
     assert fork.status() == "waiting"
     assert stage.calls == before
-    assert stage.app.answer(fork.run_id, True).result(5) == "receipt 2"
+    assert stage.app.answer(fork.run_id, True).result(240) == "receipt 2"
 
 
 def test_a_fork_of_an_effect_in_doubt_tries_it_with_the_same_idempotency_key(stage: Stage) -> None:
@@ -106,8 +106,8 @@ def test_a_fork_of_an_effect_in_doubt_tries_it_with_the_same_idempotency_key(sta
 
     stage.start_and_die(flow)
     stage.restart()
-    assert stage.app.fork(stage.run_id, f"{stage.run_id}-b").result(5) == "paid"
-    assert stage.app.resume(stage.run_id).result(5) == "paid"
+    assert stage.app.fork(stage.run_id, f"{stage.run_id}-b").result(240) == "paid"
+    assert stage.app.resume(stage.run_id).result(240) == "paid"
     assert len(stage.calls) == 3
     assert len(set(stage.calls)) == 1, "one payment, one key"
 
@@ -159,7 +159,7 @@ def test_every_rollback_to_the_same_place_takes_the_same_back(stage: Stage) -> N
         assert [gate.prompt for gate in stage.app.gates(stage.run_id)] == ["A?"]
         stage.app.answer(stage.run_id, answer)
     stage.restart()
-    assert stage.app.answer(stage.run_id, "end").result(5) == ["fifth", "end"]
+    assert stage.app.answer(stage.run_id, "end").result(240) == ["fifth", "end"]
     assert replay(stage.app, stage.run_id).status == "completed"
 
 
@@ -193,7 +193,7 @@ def test_nobody_goes_to_behind_what_an_interrupted_rollback_has_undone(local: St
     assert local.journal() == before
     bank.closed = False
     local.app.rollback(local.run_id)
-    assert local.app.answer(local.run_id, True).result(5) == ["receipt 2", "bought"]
+    assert local.app.answer(local.run_id, True).result(240) == ["receipt 2", "bought"]
 
 
 @pytest.mark.parametrize("big", [False, True], ids=["unstorable", "too large"])
@@ -275,7 +275,7 @@ def test_a_fork_of_a_cancelled_run_begins_before_its_cancellation(stage: Stage) 
     assert kinds == ["started", "step", "asked", "cancelling", "step", "cancelled"]
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b")
     assert fork.status() == "waiting"
-    assert stage.app.answer(fork.run_id, "on").result(5) == "on"
+    assert stage.app.answer(fork.run_id, "on").result(240) == "on"
     for inside in (4, 5, "clean_up#1"):
         with pytest.raises(InvalidInput, match="is in its cleanup; choose 3 or less"):
             stage.app.fork(stage.run_id, f"{stage.run_id}-c", at=inside)
@@ -290,7 +290,7 @@ def test_an_idempotency_key_of_the_callers_own_is_left_alone(local: Stage) -> No
     async def flow(run: AsyncRun) -> str:
         return await run.effect(pay, "A", idempotency_key="order-17")
 
-    assert local.start(flow).result(5) == "order-17"
+    assert local.start(flow).result(240) == "order-17"
 
 
 def test_a_process_without_the_workflow_rolls_nothing_back(stage: Stage) -> None:
@@ -301,4 +301,4 @@ def test_a_process_without_the_workflow_rolls_nothing_back(stage: Stage) -> None
     assert stage.journal() == before
     assert stage.status() == "waiting"
     assert stage.calls == [("pay", "A")]
-    assert stage.app.answer(stage.run_id, True).result(5) == "receipt 1"
+    assert stage.app.answer(stage.run_id, True).result(240) == "receipt 1"

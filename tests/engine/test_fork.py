@@ -36,11 +36,11 @@ def paying(stage: Stage) -> Any:
 
 def test_a_fork_takes_what_its_family_has_performed_since(stage: Stage) -> None:
     stage.start(paying(stage), "A")
-    assert stage.app.answer(stage.run_id, {"mail": True}).result(5) == ("receipt 1", "sent")
+    assert stage.app.answer(stage.run_id, {"mail": True}).result(240) == ("receipt 1", "sent")
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at="pay#1")
     assert fork.status() == "waiting"
     assert stage.calls == [("pay", "A"), ("mail", "A")]
-    assert stage.app.answer(fork.run_id, {"mail": True}).result(5) == ("receipt 1", "sent")
+    assert stage.app.answer(fork.run_id, {"mail": True}).result(240) == ("receipt 1", "sent")
     assert stage.calls == [("pay", "A"), ("mail", "A")]
     reused = stage.journal("outcome", run_id=fork.run_id)
     assert [(entry["how"], entry["by"]) for entry in reused] == [("reused", stage.run_id)] * 2
@@ -61,7 +61,7 @@ def test_a_fork_that_is_told_to_asks(stage: Stage) -> None:
     gate = fork.gates()[0]
     assert gate.purpose == "in_doubt"
     stage.app.answer(fork.run_id, {"outcome": "happened", "result": "known"})
-    assert stage.app.answer(fork.run_id, {"mail": False}).result(5) == ("known", "no mail")
+    assert stage.app.answer(fork.run_id, {"mail": False}).result(240) == ("known", "no mail")
     assert stage.calls == [("pay", "A")]
 
 
@@ -71,9 +71,9 @@ def test_a_fork_goes_its_own_way_and_leaves_its_source_alone(stage: Stage) -> No
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b")
     assert fork.status() == "waiting"  # an open gate belongs to the one run: the fork asks again
     stage.app.answer(fork.run_id, {"mail": False})
-    assert fork.result(5) == ("receipt 1", "no mail")
+    assert fork.result(240) == ("receipt 1", "no mail")
     assert stage.journal() == before
-    assert stage.app.answer(stage.run_id, {"mail": True}).result(5) == ("receipt 1", "sent")
+    assert stage.app.answer(stage.run_id, {"mail": True}).result(240) == ("receipt 1", "sent")
     assert stage.onlooker.verify().ok
 
 
@@ -103,8 +103,8 @@ def test_a_fork_of_a_fork_and_of_a_rolled_back_run_know_the_whole_family(stage: 
     one = stage.app.fork(stage.run_id, f"{stage.run_id}-1", at="pay#1")
     two = stage.app.fork(one.run_id, f"{stage.run_id}-2", at="pay#1")
     assert stage.calls == [("pay", "A")]
-    assert stage.app.answer(two.run_id, {"mail": True}).result(5) == ("receipt 1", "sent")
-    assert stage.app.answer(one.run_id, {"mail": True}).result(5) == ("receipt 1", "sent")
+    assert stage.app.answer(two.run_id, {"mail": True}).result(240) == ("receipt 1", "sent")
+    assert stage.app.answer(one.run_id, {"mail": True}).result(240) == ("receipt 1", "sent")
     assert stage.calls == [("pay", "A"), ("mail", "A")]
 
 
@@ -136,10 +136,10 @@ def test_a_fork_in_a_loop_has_the_state_of_that_turn(stage: Stage) -> None:
                 return run.state["seen"]
         return None
 
-    assert stage.start(flow, 6).result(5) == [1, 2, 3, 4, 5, 6]
+    assert stage.start(flow, 6).result(240) == [1, 2, 3, 4, 5, 6]
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at="loop#1[4]/int#1", enqueue=True)
     rows = stage.wire.rows_read
-    assert stage.app.resume(fork.run_id).result(5) == [1, 2, 3, 4, 5, 6]
+    assert stage.app.resume(fork.run_id).result(240) == [1, 2, 3, 4, 5, 6]
     assert [entry["in"] for entry in stage.journal("step", run_id=fork.run_id)[-3:]] == [
         "loop#1[4]", "loop#1[5]", "loop#1[6]"
     ]  # fmt: skip
@@ -156,5 +156,5 @@ def test_a_sleep_that_was_begun_goes_on_in_the_fork(stage: Stage) -> None:
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b")
     assert fork.status() == "waiting"
     stage.clock.advance(3601)
-    assert fork.result(5) == "awake"
-    assert stage.app.handle(stage.run_id).result(5) == "awake"
+    assert fork.result(240) == "awake"
+    assert stage.app.handle(stage.run_id).result(240) == "awake"

@@ -65,7 +65,7 @@ def test_every_kind_of_question_gets_its_answer_typed_live_and_after_replay(stag
     for _, given, _ in SPECS:
         stage.app.answer(stage.run_id, given)
     stage.restart()
-    stage.app.answer(stage.run_id, True).result(5)
+    stage.app.answer(stage.run_id, True).result(240)
     expected = [answer for _, _, answer in SPECS]
     assert seen == [expected, expected]
     for answers in seen:
@@ -88,7 +88,7 @@ def test_a_bad_answer_lists_all_problems_and_leaves_the_gate_open(stage: Stage) 
     assert gate.state == "open"
     assert stage.journal("answered") == []
     good = {"approve": True, "n": 1, "size": "s", "note": ""}
-    assert stage.app.answer(stage.run_id, good).result(5) == {**good, "size": "s"}
+    assert stage.app.answer(stage.run_id, good).result(240) == {**good, "size": "s"}
 
 
 def test_only_those_named_may_answer(stage: Stage) -> None:
@@ -99,7 +99,7 @@ def test_only_those_named_may_answer(stage: Stage) -> None:
     stage.start(flow)
     with pytest.raises(InvalidAnswer, match="'eve' may not answer it; it is for ana, ben"):
         stage.app.answer(stage.run_id, True, by="eve")
-    assert stage.app.answer(stage.run_id, True, by="ben").result(5) is True
+    assert stage.app.answer(stage.run_id, True, by="ben").result(240) is True
 
 
 def test_the_first_answer_counts_and_the_second_is_told_of_it(stage: Stage) -> None:
@@ -120,7 +120,7 @@ def test_the_first_answer_counts_and_the_second_is_told_of_it(stage: Stage) -> N
     stage.app.resume(stage.run_id)
     with pytest.raises(AlreadyAnswered):
         stage.app.answer(stage.run_id, "late", by="ben", gate=gate.gate)
-    assert stage.app.answer(stage.run_id, True).result(5) == "mine"
+    assert stage.app.answer(stage.run_id, True).result(240) == "mine"
 
 
 def test_who_when_and_what_are_in_the_journal(stage: Stage) -> None:
@@ -172,7 +172,7 @@ def test_gates_come_one_after_the_other(stage: Stage) -> None:
         stage.restart()
         assert [gate.prompt for gate in stage.app.gates(stage.run_id)] == [f"number {number}?"]
         stage.app.answer(stage.run_id, number * 7)
-    assert stage.app.handle(stage.run_id).result(5) == [0, 7, 14]
+    assert stage.app.handle(stage.run_id).result(240) == [0, 7, 14]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
@@ -197,7 +197,7 @@ def test_gates_of_branches_are_answered_in_any_order(stage: Stage, order: tuple[
         stage.restart()
         assert stage.status() == "waiting"
         stage.app.answer(stage.run_id, f"a{number}", gate=gates[f"{number}?"])
-    assert stage.app.handle(stage.run_id).result(5) == ["a0A0", "a1A1", "a2A2"]
+    assert stage.app.handle(stage.run_id).result(240) == ["a0A0", "a1A1", "a2A2"]
     assert len(stage.journal("answered")) == 3
 
 
@@ -210,7 +210,7 @@ def test_an_answer_that_ends_a_branch_is_in_the_journal_too(stage: Stage) -> Non
         return await run.gather(branch)
 
     stage.start(flow)
-    assert stage.app.answer(stage.run_id, True, by="ana").result(5) == [True]
+    assert stage.app.answer(stage.run_id, True, by="ana").result(240) == [True]
     assert [entry["by"] for entry in stage.journal("answered")] == ["ana"]
 
 
@@ -256,5 +256,5 @@ def test_a_question_that_makes_no_sense_is_refused_before_a_gate_is_opened(local
                 refused.append(str(error))
         return refused
 
-    assert len(local.start(flow).result(5)) == len(wrong)
+    assert len(local.start(flow).result(240)) == len(wrong)
     assert local.app.gates(local.run_id, state=None) == []

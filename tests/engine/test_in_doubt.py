@@ -56,7 +56,7 @@ def test_a_person_is_asked_by_default_and_says_that_it_happened(stage: Stage) ->
     with pytest.raises(InvalidAnswer):
         stage.app.answer(stage.run_id, {"outcome": "perhaps"})
     done = stage.app.answer(stage.run_id, {"outcome": "happened", "result": "receipt 1"}, by="ana")
-    assert done.result(5) == "receipt 1"
+    assert done.result(240) == "receipt 1"
     assert stage.calls == [30]
     assert the_ledger(stage) == ["done"]
     outcome = stage.journal("outcome")[0]
@@ -66,7 +66,7 @@ def test_a_person_is_asked_by_default_and_says_that_it_happened(stage: Stage) ->
 def test_a_person_says_that_it_did_not_happen_and_it_is_performed(stage: Stage) -> None:
     dies_while_paying(stage)
     stage.resume()
-    assert stage.app.answer(stage.run_id, {"outcome": "did not happen"}).result(5) == "receipt 2"
+    assert stage.app.answer(stage.run_id, {"outcome": "did not happen"}).result(240) == "receipt 2"
     assert stage.calls == [30, 30]
     assert the_ledger(stage) == ["done"]
 
@@ -75,7 +75,7 @@ def test_a_person_says_that_it_counts_as_failed(stage: Stage) -> None:
     dies_while_paying(stage)
     stage.resume()
     handle = stage.app.answer(stage.run_id, {"outcome": "fail"}, by="ana")
-    assert handle.result(5) == "in doubt: ana decided that it counts as failed"
+    assert handle.result(240) == "in doubt: ana decided that it counts as failed"
     assert stage.calls == [30]
     assert the_ledger(stage) == ["in_doubt"], "nobody knows, so the ledger does not say that it failed"
 
@@ -89,18 +89,18 @@ def test_death_after_the_person_answered_and_before_the_second_call_asks_again(s
         stage.app.answer(stage.run_id, {"outcome": "did not happen"})
     assert stage.resume().status() == "waiting"
     assert len(stage.app.gates(stage.run_id)) == 1
-    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "r"}).result(5) == "r"
+    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "r"}).result(240) == "r"
 
 
 def test_an_effect_declared_idempotent_is_tried_again(stage: Stage) -> None:
     dies_while_paying(stage, in_doubt="retry")
-    assert stage.resume().result(5) == "receipt 2"
+    assert stage.resume().result(240) == "receipt 2"
     assert the_ledger(stage) == ["done"]
 
 
 def test_an_effect_may_be_declared_to_fail_in_doubt(stage: Stage) -> None:
     dies_while_paying(stage, in_doubt="fail")
-    assert stage.resume().result(5) == "in doubt: the process died during the call"
+    assert stage.resume().result(240) == "in doubt: the process died during the call"
     assert stage.calls == [30]
     assert the_ledger(stage) == ["in_doubt"]
 
@@ -111,7 +111,7 @@ def test_a_check_that_finds_it_happened_gives_the_result(stage: Stage) -> None:
         return Happened("found receipt")
 
     dies_while_paying(stage, check=check, in_doubt="fail")
-    assert stage.resume().result(5) == "found receipt"
+    assert stage.resume().result(240) == "found receipt"
     assert stage.calls == [30, ("check", 30)]
     assert stage.journal("outcome")[0]["how"] == "checked"
     assert the_ledger(stage) == ["done"]
@@ -122,7 +122,7 @@ def test_a_check_that_finds_it_did_not_happen_lets_it_be_performed(stage: Stage)
         return DidNotHappen
 
     dies_while_paying(stage, check=check, in_doubt="fail")
-    assert stage.resume().result(5) == "receipt 2"
+    assert stage.resume().result(240) == "receipt 2"
 
 
 def test_a_check_that_raises_leaves_it_to_the_policy(stage: Stage) -> None:
@@ -130,7 +130,7 @@ def test_a_check_that_raises_leaves_it_to_the_policy(stage: Stage) -> None:
         raise ConnectionError("bank is closed")
 
     dies_while_paying(stage, check=check, in_doubt="fail")
-    told = stage.resume().result(5)
+    told = stage.resume().result(240)
     assert told.endswith("its check raised ConnectionError: bank is closed")
 
 
@@ -142,7 +142,7 @@ def test_a_check_that_raises_leaves_it_to_a_person_whose_answer_counts(stage: St
     dies_while_paying(stage, check=check)
     assert stage.resume().status() == "waiting"
     assert "bank is closed" in stage.app.gates(stage.run_id)[0].prompt
-    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": 1}).result(5) == 1
+    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": 1}).result(240) == 1
     assert stage.calls == [30, "check"]
 
 
@@ -171,7 +171,7 @@ def test_a_timeout_puts_an_effect_in_doubt(stage: Stage) -> None:
     (gate,) = handle.gates()
     assert "took longer than 0.05 s" in gate.prompt
     stage.restart()
-    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "told"}).result(5) == "told"
+    assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "told"}).result(240) == "told"
     assert stage.calls == ["call"]
 
 
@@ -208,7 +208,7 @@ def test_each_doubt_of_one_effect_is_a_gate_of_its_own(stage: Stage) -> None:
         stage.app.answer(stage.run_id, {"outcome": "did not happen"})
     stage.resume()
     assert stage.status() == "waiting"
-    assert stage.app.answer(stage.run_id, {"outcome": "did not happen"}).result(5) == "paid"
+    assert stage.app.answer(stage.run_id, {"outcome": "did not happen"}).result(240) == "paid"
     gates = stage.app.gates(stage.run_id, state=None)
     assert [gate.state for gate in gates] == ["answered", "answered"]
     assert len({gate.gate for gate in gates}) == 2
@@ -232,7 +232,7 @@ def test_a_check_gets_the_idempotency_key_of_the_effect(stage: Stage, asynchrono
         return await run.effect(pay, 30, check=check_async if asynchronous else check)
 
     stage.start_and_die(flow)
-    assert stage.resume().result(5) == "30 found"
+    assert stage.resume().result(240) == "30 found"
     first, second = stage.calls
     assert first == second
     (line,) = stage.app.store.effects(stage.run_id)
@@ -277,6 +277,6 @@ def test_a_result_that_does_not_fit_the_function_is_asked_for_again(stage: Stage
         assert "does not fit the annotation" in gate.prompt
         assert "result=" in gate.prompt
     fitting: dict[str, Any] = {"outcome": "happened", "result": {"number": "R1"}}
-    assert stage.app.answer(stage.run_id, fitting).result(5) == "R1"
-    assert stage.restart().handle(stage.run_id).result(5) == "R1"
+    assert stage.app.answer(stage.run_id, fitting).result(240) == "R1"
+    assert stage.restart().handle(stage.run_id).result(240) == "R1"
     assert stage.calls == [5]

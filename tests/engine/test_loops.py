@@ -30,7 +30,7 @@ def test_a_resume_skips_finished_turns_and_replays_the_current_one(stage: Stage)
 
     stage.start_and_die(flow)
     before = list(stage.calls)
-    assert stage.resume().result(5) == 30
+    assert stage.resume().result(240) == 30
     assert before == [(0, "before"), (1, "a"), (1, "b"), (2, "a"), (2, "b"), (3, "a"), (3, "b")]
     assert stage.calls[len(before) :] == [(3, "b"), (4, "a"), (4, "b"), (5, "a"), (5, "b")]
 
@@ -52,7 +52,7 @@ def test_the_state_of_a_turn_that_did_not_end_is_not_kept(stage: Stage) -> None:
     for _ in range(2):
         stage.restart()
         stage.app.answer(stage.run_id, True)
-    assert stage.app.handle(stage.run_id).result(5) == [1, 2, 3, 4, 5]
+    assert stage.app.handle(stage.run_id).result(240) == [1, 2, 3, 4, 5]
 
 
 def test_a_loop_can_be_left_in_any_way(local: Stage) -> None:
@@ -75,7 +75,7 @@ def test_a_loop_can_be_left_in_any_way(local: Stage) -> None:
                 return found
         return []
 
-    assert local.start(flow).result(5) == [2, 3, 1, 2]
+    assert local.start(flow).result(240) == [2, 3, 1, 2]
 
 
 def test_loops_nest_and_follow_each_other_over_crashes(stage: Stage) -> None:
@@ -108,7 +108,7 @@ def test_loops_nest_and_follow_each_other_over_crashes(stage: Stage) -> None:
         assert stage.status() == "waiting"
         stage.restart()
         stage.app.answer(stage.run_id, True)
-    assert stage.app.handle(stage.run_id).result(5) == [1, 2, 3, 1, 2, 3, 10, 20]
+    assert stage.app.handle(stage.run_id).result(240) == [1, 2, 3, 1, 2, 3, 10, 20]
     assert len(stage.calls) == len(set(stage.calls)) == 8, "nothing is done twice"
 
 
@@ -128,7 +128,7 @@ def test_the_state_is_restored_as_it_was(stage: Stage) -> None:
     stage.start(flow)
     stage.restart()
     expected = [["hi", "turn 2"], [1, 2], (1, "a"), ["messages", "pair", "seen"]]
-    assert stage.app.answer(stage.run_id, True).result(5) == expected
+    assert stage.app.answer(stage.run_id, True).result(240) == expected
 
 
 def rows_read_on_resume(stage: Stage, run_id: str, turns: int) -> int:
@@ -189,7 +189,7 @@ def test_a_checkpoint_keeps_history_and_never_shortens_the_replay(stage: Stage) 
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == "last"
+    assert stage.app.answer(stage.run_id, True).result(240) == "last"
     assert stage.calls == [0, 1, 2]
     history = [info for info in stage.onlooker.history(stage.run_id) if "number" in info.metadata]
     assert sorted(info.metadata["number"] for info in history) == [0, 1, 2]
@@ -209,7 +209,7 @@ def test_state_that_cannot_be_stored_fails_the_run_and_names_the_place(local: St
                 break
 
     with pytest.raises(RunFailed, match="bad"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 def test_state_that_cannot_be_stored_at_a_gate_fails_the_run(local: Stage) -> None:
@@ -219,7 +219,7 @@ def test_state_that_cannot_be_stored_at_a_gate_fails_the_run(local: Stage) -> No
         await run.ask("more?", bool)
 
     with pytest.raises(RunFailed, match="bad"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 def test_what_was_drawn_and_noted_at_the_end_of_a_loop_is_written(stage: Stage) -> None:
@@ -232,7 +232,7 @@ def test_what_was_drawn_and_noted_at_the_end_of_a_loop_is_written(stage: Stage) 
         return ""
 
     stage.start(flow)
-    assert stage.app.answer(stage.run_id, True, by="ana").result(5) == "left by return"
+    assert stage.app.answer(stage.run_id, True, by="ana").result(240) == "left by return"
     assert [entry["by"] for entry in stage.journal("answered")] == ["ana"]
     assert [entry["message"] for entry in stage.journal("log")] == ["the last word"]
 
@@ -255,4 +255,4 @@ def test_an_older_state_is_upgraded_or_the_run_is_paused(stage: Stage) -> None:
     assert stage.status() == "paused"
     stage.app.upgrade("flow", 1)(lambda state: {**state, "tags": []})
     stage.app.upgrade("flow", 2)(lambda state: {**state, "tags": ["old"]})
-    assert stage.app.resume(stage.run_id).result(5) == {"name": "ana", "tags": ["old"]}
+    assert stage.app.resume(stage.run_id).result(240) == {"name": "ana", "tags": ["old"]}

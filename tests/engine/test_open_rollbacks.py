@@ -126,7 +126,7 @@ def test_the_fork_of_a_child_is_nobodys_child(stage: Stage) -> None:
     stage.start(parent)
     fork = f"{stage.run_id}-fork"
     stage.app.fork(f"{stage.run_id}/child:kid#1", fork, at=1)
-    stage.app.answer(fork, {"yes": True}).result(5)
+    stage.app.answer(fork, {"yes": True}).result(240)
     row = stage.onlooker.port.run(stage.run_id)
     assert row is not None
     assert row.inbox == 0
@@ -176,7 +176,7 @@ def test_a_gate_that_the_end_of_a_run_has_closed_is_asked_again(awaiting: Stage)
     broken.clear()
     awaiting.app.rollback(awaiting.run_id, to=opened)
     (gate,) = awaiting.app.gates(awaiting.run_id)
-    assert awaiting.app.answer(awaiting.run_id, {"yes": True}, gate=gate.gate).result(5) == {"yes": True}
+    assert awaiting.app.answer(awaiting.run_id, {"yes": True}, gate=gate.gate).result(240) == {"yes": True}
 
 
 def test_a_child_that_was_taken_back_is_not_rolled_back_itself(app: App) -> None:
@@ -202,7 +202,7 @@ def test_a_fork_at_any_checkpoint_of_a_rollback_is_sound(app: App) -> None:
     app.start(flow, run_id="r")
     app.rollback("r", to=2)
     for number, info in enumerate(list(app.store.history("r"))):
-        app.fork("r", f"f{number}", at=info.checkpoint_id).result(5)
+        app.fork("r", f"f{number}", at=info.checkpoint_id).result(240)
     assert app.store.verify().problems == []
 
 

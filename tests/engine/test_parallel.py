@@ -33,7 +33,7 @@ def test_after_a_crash_in_the_middle_of_a_map_only_unfinished_items_run_again(st
     finished = {entry["in"]: entry["result"] for entry in stage.journal("step")}
     assert 40 <= len(finished) < 50
     before, stage.calls[:] = list(stage.calls), []
-    assert stage.resume().result(20) == [n * 2 for n in range(100)]
+    assert stage.resume().result(240) == [n * 2 for n in range(100)]
     assert sorted(stage.calls) == sorted(set(range(100)) - {result // 2 for result in finished.values()})
     assert set(before) | set(stage.calls) == set(range(100))
     places = {entry["in"]: entry["result"] for entry in stage.journal("step")}
@@ -61,7 +61,7 @@ def test_no_more_than_the_limit_go_on_at_a_time(local: Stage, limit: int) -> Non
     async def flow(run: AsyncRun) -> list[int]:
         return await run.map(slow, range(12), limit=limit)
 
-    assert local.start(flow).result(5) == list(range(12))
+    assert local.start(flow).result(240) == list(range(12))
     assert most == limit
 
 
@@ -96,7 +96,7 @@ def test_the_error_of_one_branch_is_raised_when_the_others_have_finished(stage: 
     stage.start(flow)
     assert stage.calls == ["slow", "caught"]
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == ["gather#1[1]/fails#1", "KeyError"]
+    assert stage.app.answer(stage.run_id, True).result(240) == ["gather#1[1]/fails#1", "KeyError"]
     assert stage.calls == ["slow", "caught", "caught"]
 
 
@@ -111,7 +111,7 @@ def test_a_map_raises_the_first_error_in_order(local: Stage) -> None:
         return await run.map(odd, range(6))
 
     with pytest.raises(RunFailed, match=r"map#1\[1\]/odd#1"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
     assert len(local.journal("step")) == 6
 
 
@@ -136,7 +136,7 @@ def test_branches_nest(stage: Stage) -> None:
     stage.start(flow)
     stage.restart()
     one = ["first", ["x", "y"], ["x", "y"], "last"]
-    assert stage.app.answer(stage.run_id, True).result(5) == [one, one]
+    assert stage.app.answer(stage.run_id, True).result(240) == [one, one]
     assert len(stage.calls) == 12
     assert "gather#1[1]/gather#1[0]/map#1[1]" in {entry.get("in") for entry in stage.journal("step")}
 
@@ -159,7 +159,7 @@ def test_a_branch_may_ask_while_the_others_go_on(stage: Stage) -> None:
     assert stage.start(flow).status() == "waiting"
     assert stage.calls == ["a", "b", "c"]
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == [[True, "after"], ["a", "b", "c"]]
+    assert stage.app.answer(stage.run_id, True).result(240) == [[True, "after"], ["a", "b", "c"]]
     assert stage.calls == ["a", "b", "c", "after"]
 
 
@@ -173,7 +173,7 @@ def test_a_loop_in_a_branch_is_refused(local: Stage) -> None:
         await run.gather(branch)
 
     with pytest.raises(RunFailed, match="belongs in the main flow of a run"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 def test_other_branches_than_recorded_are_a_divergence(stage: Stage) -> None:
@@ -210,7 +210,7 @@ def test_what_a_branch_drew_by_chance_is_the_same_after_a_crash(stage: Stage) ->
         return await run.step(note, drawn)
 
     stage.start_and_die(flow)
-    assert stage.resume().result(5) == stage.calls[0] == stage.calls[1]
+    assert stage.resume().result(240) == stage.calls[0] == stage.calls[1]
 
 
 def test_events_that_branches_received_stay_theirs_after_a_crash(stage: Stage) -> None:
@@ -234,7 +234,7 @@ def test_events_that_branches_received_stay_theirs_after_a_crash(stage: Stage) -
         stage.app.send(stage.run_id, "n", number, enqueue=True)
     with pytest.raises(Exception, match="the wire was cut"):
         stage.app.send(stage.run_id, "n", 3)
-    assert stage.resume().result(5) == stage.calls[0]
+    assert stage.resume().result(240) == stage.calls[0]
     assert sorted(stage.calls[0]) == [0, 1, 2, 3]
     assert len(stage.journal("received")) == 4
 
@@ -257,7 +257,7 @@ def test_a_branch_that_swallows_its_suspension_does_not_let_the_run_go_on(stage:
 
     assert stage.start(flow).status() == "waiting"
     assert stage.calls == []
-    assert stage.app.answer(stage.run_id, "yes").result(5) == ["yes", "paid"]
+    assert stage.app.answer(stage.run_id, "yes").result(240) == ["yes", "paid"]
 
 
 def test_nothing_side_by_side_is_an_empty_list(local: Stage) -> None:
@@ -265,4 +265,4 @@ def test_nothing_side_by_side_is_an_empty_list(local: Stage) -> None:
     async def flow(run: AsyncRun) -> list[Any]:
         return [await run.gather(), await run.map(len, [])]
 
-    assert local.start(flow).result(5) == [[], []]
+    assert local.start(flow).result(240) == [[], []]

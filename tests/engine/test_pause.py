@@ -24,7 +24,7 @@ def test_a_run_that_is_paused_while_it_waits_waits_on_after_its_resume(stage: St
     assert len(stage.app.gates(stage.run_id)) == 1
     stage.restart()
     assert stage.app.resume(stage.run_id).status() == "waiting"
-    assert stage.app.answer(stage.run_id, "on").result(5) == "on"
+    assert stage.app.answer(stage.run_id, "on").result(240) == "on"
     assert len(stage.journal("paused")) == 1
 
 
@@ -43,7 +43,7 @@ def test_an_answer_to_a_paused_run_is_kept_until_it_is_resumed(stage: Stage) -> 
         stage.app.handle(stage.run_id).result(0.01)
     assert stage.calls == []
     stage.restart()
-    assert stage.app.resume(stage.run_id).result(5) == "kept"
+    assert stage.app.resume(stage.run_id).result(240) == "kept"
 
 
 def test_a_running_run_pauses_before_its_next_call(stage: Stage) -> None:
@@ -69,11 +69,11 @@ def test_a_running_run_pauses_before_its_next_call(stage: Stage) -> None:
         stage.app.resume(stage.run_id)
     stage.app.pause(stage.run_id)
     go.set()
-    thread.join(10)
+    thread.join(240)
     assert stage.status() == "paused"
     assert stage.calls == []
     stage.restart()
-    assert stage.app.resume(stage.run_id).result(5) == ["slow", "noted"]
+    assert stage.app.resume(stage.run_id).result(240) == ["slow", "noted"]
     assert len(stage.journal("step")) == 2
 
 
@@ -89,7 +89,7 @@ def test_a_paused_sleep_and_a_paused_event_are_not_lost(stage: Stage) -> None:
     stage.clock.advance(101)
     assert stage.status() == "paused"
     stage.restart()
-    assert stage.app.resume(stage.run_id).result(5) == 7
+    assert stage.app.resume(stage.run_id).result(240) == 7
 
 
 def test_paused_branches_go_on_where_they_were(stage: Stage) -> None:
@@ -111,7 +111,7 @@ def test_paused_branches_go_on_where_they_were(stage: Stage) -> None:
     stage.app.pause(stage.run_id)
     stage.restart()
     stage.app.answer(stage.run_id, "yes")
-    assert stage.app.resume(stage.run_id).result(5) == ["yes", "works"]
+    assert stage.app.resume(stage.run_id).result(240) == ["yes", "works"]
     assert stage.calls == ["works"]
 
 
@@ -130,7 +130,7 @@ def test_except_exception_does_not_catch_an_interrupt(local: Stage) -> None:
 
     local.start(flow)
     assert local.calls == ["finally"]
-    assert local.app.answer(local.run_id, "ok").result(5) == "ok"
+    assert local.app.answer(local.run_id, "ok").result(240) == "ok"
     assert local.calls == ["finally", "finally"]
 
 
@@ -153,7 +153,7 @@ def test_code_that_swallows_its_suspension_neither_goes_on_nor_ends(stage: Stage
     handle = stage.start(flow)
     assert handle.status() == "waiting"
     assert stage.calls == [Suspended, "stopped again"]
-    assert stage.app.answer(stage.run_id, "the answer").result(5) == "the answer"
+    assert stage.app.answer(stage.run_id, "the answer").result(240) == "the answer"
 
 
 def test_code_that_swallows_a_pause_is_paused_all_the_same(stage: Stage) -> None:
@@ -168,7 +168,7 @@ def test_code_that_swallows_a_pause_is_paused_all_the_same(stage: Stage) -> None
     stage.start(flow)
     assert stage.app.pause(stage.run_id).status() == "paused"
     stage.app.answer(stage.run_id, "x")
-    assert stage.app.resume(stage.run_id).result(5) == "answered"
+    assert stage.app.resume(stage.run_id).result(240) == "answered"
 
 
 def test_the_end_of_the_process_gives_the_run_back(stage: Stage) -> None:
@@ -190,7 +190,7 @@ def test_the_end_of_the_process_gives_the_run_back(stage: Stage) -> None:
     with pytest.raises(KeyboardInterrupt):
         stage.start(flow)
     assert stage.status() == "ready"
-    assert stage.app.handle(stage.run_id).result(5) == "done"
+    assert stage.app.handle(stage.run_id).result(240) == "done"
 
 
 def test_the_end_of_the_process_in_a_child_is_the_end_for_its_parent_too(stage: Stage) -> None:
@@ -211,7 +211,7 @@ def test_the_end_of_the_process_in_a_child_is_the_end_for_its_parent_too(stage: 
     with pytest.raises(KeyboardInterrupt):
         stage.start(flow)
     assert stage.status() == "ready"
-    assert stage.app.handle(stage.run_id).result(5) == "done"
+    assert stage.app.handle(stage.run_id).result(240) == "done"
 
 
 def test_a_resume_that_finds_nothing_new_leaves_no_checkpoint(stage: Stage) -> None:
@@ -225,4 +225,4 @@ def test_a_resume_that_finds_nothing_new_leaves_no_checkpoint(stage: Stage) -> N
     for _ in range(3):
         stage.app.resume(stage.run_id)
     assert len(list(stage.onlooker.history(stage.run_id))) == before == 1
-    assert stage.app.answer(stage.run_id, True).result(5) is True
+    assert stage.app.answer(stage.run_id, True).result(240) is True

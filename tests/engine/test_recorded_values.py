@@ -27,7 +27,7 @@ def test_time_and_chance_are_the_same_after_replay(stage: Stage) -> None:
     stage.start(flow)
     stage.clock.advance(1000)
     stage.restart()
-    stage.app.answer(stage.run_id, True).result(5)
+    stage.app.answer(stage.run_id, True).result(240)
     assert seen[0] == seen[1]
     assert seen[0][0].tzinfo == dt.UTC
     assert seen[0][1].version == 4
@@ -46,7 +46,7 @@ def test_what_was_drawn_before_a_crash_and_not_used_is_drawn_anew(stage: Stage) 
         return await run.step(note, await run.uuid())
 
     stage.start_and_die(flow)
-    found = stage.resume().result(5)
+    found = stage.resume().result(240)
     assert found == stage.calls[1] != stage.calls[0], "nothing that depended on it was recorded"
 
 
@@ -63,7 +63,7 @@ def test_a_log_line_is_noted_once(stage: Stage) -> None:
     for _ in range(2):
         stage.restart()
         stage.app.resume(stage.run_id)
-    stage.app.answer(stage.run_id, True).result(5)
+    stage.app.answer(stage.run_id, True).result(240)
     lines = [(entry["message"], entry["level"], entry.get("data")) for entry in stage.journal("log")]
     assert lines == [("begun", "info", {"order": "A-17"}), ("priced", "warning", None), ("over", "info", None)]
 
@@ -116,11 +116,11 @@ def test_older_runs_take_the_old_way_and_new_ones_the_new(stage: Stage) -> None:
     stage.flow(_old, name="flow")
     stage.start("flow")
     stage.change(_new, name="flow")
-    assert stage.app.answer(stage.run_id, True).result(5) == "old way 0"
+    assert stage.app.answer(stage.run_id, True).result(240) == "old way 0"
     other = f"{stage.run_id}-new"
     stage.start("flow", run_id=other)
     stage.restart()
-    assert stage.app.answer(other, True).result(5) == "NEW WAY 2"
+    assert stage.app.answer(other, True).result(240) == "NEW WAY 2"
 
 
 def test_a_run_that_waits_exactly_at_the_gate_takes_the_old_way_before_it_and_the_new_behind_it(stage: Stage) -> None:
@@ -136,7 +136,7 @@ def test_a_run_that_waits_exactly_at_the_gate_takes_the_old_way_before_it_and_th
     stage.flow(old, name="flow")
     stage.start("flow")
     stage.change(new, name="flow")
-    assert stage.app.answer(stage.run_id, "hi").result(5) == [0, "hi", 1]
+    assert stage.app.answer(stage.run_id, "hi").result(240) == [0, "hi", 1]
 
 
 def test_a_version_given_once_stays_when_the_number_grows(stage: Stage) -> None:
@@ -151,7 +151,7 @@ def test_a_version_given_once_stays_when_the_number_grows(stage: Stage) -> None:
     stage.flow(at(1), name="flow")
     stage.start("flow")
     stage.change(at(5), name="flow")
-    assert stage.app.answer(stage.run_id, True).result(5) == 1
+    assert stage.app.answer(stage.run_id, True).result(240) == 1
 
 
 def test_a_version_taken_in_an_earlier_turn_holds_in_later_ones(stage: Stage) -> None:
@@ -173,7 +173,7 @@ def test_a_version_taken_in_an_earlier_turn_holds_in_later_ones(stage: Stage) ->
     for _ in range(3):
         stage.restart()
         stage.app.answer(stage.run_id, True)
-    assert stage.app.handle(stage.run_id).result(5) == ["new"] * 3
+    assert stage.app.handle(stage.run_id).result(240) == ["new"] * 3
     assert stage.calls == ["new"] * 3
 
 
@@ -196,4 +196,4 @@ def test_an_older_run_stays_with_the_old_way_in_all_turns_of_its_loop(stage: Sta
     stage.app.answer(stage.run_id, True)
     stage.app.answer(stage.run_id, True)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == ["old"] * 3
+    assert stage.app.answer(stage.run_id, True).result(240) == ["old"] * 3

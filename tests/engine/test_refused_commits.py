@@ -53,7 +53,7 @@ def test_a_state_that_cannot_be_saved_is_told_and_the_run_may_go_on(stage: Stage
     stage.start(flow)
     assert [gate.prompt for gate in stage.app.gates(stage.run_id)] == ["asked"]
     stage.restart()
-    assert stage.app.answer(stage.run_id, "on").result(5) == "on"
+    assert stage.app.answer(stage.run_id, "on").result(240) == "on"
     assert seen[0] == seen[1]
 
 
@@ -81,4 +81,4 @@ def test_an_error_of_the_workflow_is_told_even_if_its_state_cannot_be_saved(loca
         raise KeyError("the real one")
 
     with pytest.raises(RunFailed, match="KeyError: 'the real one'"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)

@@ -23,9 +23,9 @@ def test_a_failed_step_is_executed_again_and_what_came_before_is_kept(stage: Sta
 
     fail(stage, flow)
     shop.broken = False
-    assert stage.app.retry(stage.run_id, by="ana").result(5) == ["A", "B", "BAD"]
+    assert stage.app.retry(stage.run_id, by="ana").result(240) == ["A", "B", "BAD"]
     assert shop.calls == ["a", "b", "bad", "bad"]
-    assert stage.restart().handle(stage.run_id).result(5) == ["A", "B", "BAD"]
+    assert stage.restart().handle(stage.run_id).result(240) == ["A", "B", "BAD"]
 
 
 def test_a_failed_effect_is_performed_again_under_its_idempotency_key(stage: Stage, shop: Shop) -> None:
@@ -38,7 +38,7 @@ def test_a_failed_effect_is_performed_again_under_its_idempotency_key(stage: Sta
     stage.app.retry(stage.run_id)
     assert stage.status() == "failed", "it is still broken"
     shop.broken = False
-    assert stage.app.retry(stage.run_id).result(5) == "BADNEXT"
+    assert stage.app.retry(stage.run_id).result(240) == "BADNEXT"
     assert shop.calls == ["bad", "bad", "bad", "next"]
     assert shop.keys[0] == shop.keys[1] == shop.keys[2] != shop.keys[3]
     assert [effect.state for effect in stage.onlooker.effects(stage.run_id)] == ["done", "done"]
@@ -59,14 +59,14 @@ def test_a_failed_effect_that_may_have_happened_is_in_doubt(stage: Stage, policy
     fail(stage, flow)
     stage.app.retry(stage.run_id)
     if policy == "check":
-        assert stage.app.handle(stage.run_id).result(5) == "found"
+        assert stage.app.handle(stage.run_id).result(240) == "found"
     else:
         (gate,) = stage.app.gates(stage.run_id)
         assert "It raised KeyError: 'receipt_id'" in gate.prompt
         assert [effect.state for effect in stage.onlooker.effects(stage.run_id)] == ["in_doubt"]
         stage.restart()
         stage.app.resume(stage.run_id)
-        assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "paid"}).result(5) == "paid"
+        assert stage.app.answer(stage.run_id, {"outcome": "happened", "result": "paid"}).result(240) == "paid"
     assert stage.calls == [7]
 
 
@@ -85,7 +85,7 @@ def test_a_failed_effect_that_did_nothing_or_may_be_repeated_is_performed_again(
         return await run.effect(pay, 7, **how)
 
     fail(stage, flow)
-    assert stage.app.retry(stage.run_id).result(5) == "paid"
+    assert stage.app.retry(stage.run_id).result(240) == "paid"
     assert stage.calls == [7, 7]
 
 
@@ -98,7 +98,7 @@ def test_an_effect_with_other_arguments_after_the_repair_has_another_key(stage: 
 
     fail(stage, flow)
     what[0] = "good"
-    assert stage.app.retry(stage.run_id).result(5) == "GOOD"
+    assert stage.app.retry(stage.run_id).result(240) == "GOOD"
     assert shop.keys[0] != shop.keys[1]
 
 
@@ -114,7 +114,7 @@ def test_plain_code_that_failed_is_executed_again_with_what_is_recorded(stage: S
     stage.start(flow)
     assert stage.app.answer(stage.run_id, "yes").status() == "failed"
     shop.broken = False
-    assert stage.app.retry(stage.run_id).result(5) == "Ayes"
+    assert stage.app.retry(stage.run_id).result(240) == "Ayes"
     assert shop.calls == ["a"]
 
 
@@ -134,7 +134,7 @@ def test_a_failed_effect_that_was_dealt_with_is_not_performed_again(stage: Stage
     fail(stage, flow)
     mistake.clear()
     mistake.append(False)
-    assert stage.app.retry(stage.run_id).result(5) == "declined: True"
+    assert stage.app.retry(stage.run_id).result(240) == "declined: True"
     assert shop.calls == ["bad"]
 
 
@@ -149,7 +149,7 @@ def test_what_code_did_after_the_failed_step_is_taken_back_with_it(stage: Stage,
 
     fail(stage, flow)
     shop.broken = False
-    assert stage.app.retry(stage.run_id).result(5) == "BAD"
+    assert stage.app.retry(stage.run_id).result(240) == "BAD"
     assert shop.calls == ["bad", "note", "bad"]
 
 
@@ -186,7 +186,7 @@ def test_items_and_branches_that_were_done_stay_done(stage: Stage, shop: Shop) -
     shop.broken = False
     stage.app.retry(stage.run_id)
     assert shop.calls == ["bad 1", "x", "bad 2", "y", "bad 1", "bad 2", "bad 3", "pay"]
-    assert stage.app.handle(stage.run_id).result(5) == (["BAD 1", "X", "BAD 2", "Y"], ["BAD 3", "PAY"])
+    assert stage.app.handle(stage.run_id).result(240) == (["BAD 1", "X", "BAD 2", "Y"], ["BAD 3", "PAY"])
 
 
 def test_a_branch_that_paid_does_not_pay_again(stage: Stage, shop: Shop) -> None:
@@ -202,7 +202,7 @@ def test_a_branch_that_paid_does_not_pay_again(stage: Stage, shop: Shop) -> None
 
     fail(stage, flow)
     shop.broken = False
-    assert stage.app.retry(stage.run_id).result(5) == ["BAD", "PAY"]
+    assert stage.app.retry(stage.run_id).result(240) == ["BAD", "PAY"]
     assert shop.calls == ["bad", "pay", "bad"]
 
 
@@ -227,9 +227,9 @@ def test_an_effect_in_doubt_stays_in_doubt(stage: Stage, shop: Shop, policy: Any
     if policy in ("ask", "fail"):  # to fail again would help nobody
         assert (stage.status(), stage.calls) == ("waiting", ["x"])
         answer = {"outcome": "happened", "result": "it was"}
-        assert stage.app.answer(stage.run_id, answer).result(5) == "it was"
+        assert stage.app.answer(stage.run_id, answer).result(240) == "it was"
     else:
-        assert stage.app.handle(stage.run_id).result(5) == "paid"
+        assert stage.app.handle(stage.run_id).result(240) == "paid"
         assert stage.calls == ["x", "x"]
 
 
@@ -248,7 +248,7 @@ def test_a_person_who_called_it_failed_is_asked_again(stage: Stage) -> None:
     assert stage.app.answer(stage.run_id, {"outcome": "fail"}).status() == "failed"
     assert stage.app.retry(stage.run_id).status() == "waiting"
     answer = {"outcome": "happened", "result": "yes"}
-    assert stage.app.answer(stage.run_id, answer).result(5) == "yes"
+    assert stage.app.answer(stage.run_id, answer).result(240) == "yes"
     assert stage.calls == ["pay"]
 
 
@@ -280,7 +280,7 @@ def test_a_refused_call_and_an_expired_gate_are_made_again(stage: Stage, shop: S
     stage.clock.advance(51)
     assert stage.app.resume(stage.run_id).status() == "failed"
     assert stage.app.retry(stage.run_id).status() == "waiting"
-    assert stage.app.answer(stage.run_id, "yes").result(5) == "yes"
+    assert stage.app.answer(stage.run_id, "yes").result(240) == "yes"
     assert shop.calls == ["a"]
 
 
@@ -296,7 +296,7 @@ def test_a_failure_in_a_turn_of_a_loop_keeps_the_finished_turns(stage: Stage, sh
 
     fail(stage, flow)
     shop.broken = False
-    assert stage.app.retry(stage.run_id).result(5) == ["T1", "T2", "BAD", "T4"]
+    assert stage.app.retry(stage.run_id).result(240) == ["T1", "T2", "BAD", "T4"]
     assert shop.calls == ["t1", "t2", "bad", "bad", "t4"]
 
 
@@ -327,7 +327,7 @@ def test_a_retry_is_enqueued_for_a_worker_and_may_be_awaited(stage: Stage, shop:
         handle = asyncio.run(_retry_awaiting(other, stage.run_id))
     assert shop.calls == ["bad"]
     stage.app.worker().run(until_idle=True)
-    assert stage.app.handle(handle).result(5) == "BAD"
+    assert stage.app.handle(handle).result(240) == "BAD"
 
 
 async def _retry_awaiting(app: App, run_id: str) -> str:
@@ -341,7 +341,7 @@ def test_the_failure_says_that_it_can_be_retried(stage: Stage, shop: Shop) -> No
 
     fail(stage, flow)
     with pytest.raises(RunFailed, match=r"app\.retry"):
-        stage.app.handle(stage.run_id).result(5)
+        stage.app.handle(stage.run_id).result(240)
     with pytest.raises(holdfast.errors.RunEnded, match=r"app\.retry"):
         stage.app.resume(stage.run_id)
 
@@ -359,7 +359,7 @@ def test_a_kept_idempotency_key_outlives_a_failure_before_its_effect(stage: Stag
     shop.broken = False
     mistakes.append("a new mistake")
     assert stage.app.retry(stage.run_id).status() == "failed"
-    assert stage.app.retry(stage.run_id).result(5) == "BAD"
+    assert stage.app.retry(stage.run_id).result(240) == "BAD"
     assert shop.keys[0] == shop.keys[1]
     stage.app.rollback(stage.run_id, to=1, force=True)
     assert shop.keys[2] != shop.keys[1], "a rollback begins something new"

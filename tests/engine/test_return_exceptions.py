@@ -35,7 +35,7 @@ def test_a_map_gives_results_and_errors_in_order_live_and_after_replay(stage: St
     stage.start(flow)
     stage.restart()
     stage.app.answer(stage.run_id, True)
-    found = stage.app.handle(stage.run_id).result(5)
+    found = stage.app.handle(stage.run_id).result(240)
     assert found == [1, "step 'map#1[1]/half#1' failed: ValueError: 3 is odd", 2]
     assert seen == [found, found]
     assert sorted(stage.calls) == [2, 3, 4]
@@ -82,7 +82,7 @@ def test_a_branch_that_waits_suspends_the_run_although_another_failed(stage: Sta
     assert stage.start(flow).status() == "waiting"
     stage.restart()
     stage.app.answer(stage.run_id, True)
-    assert stage.app.handle(stage.run_id).result(5) == [True, "no"]
+    assert stage.app.handle(stage.run_id).result(240) == [True, "no"]
 
 
 def test_a_cancellation_is_not_an_outcome(stage: Stage) -> None:
@@ -125,4 +125,4 @@ def test_errors_among_results_cannot_be_returned_and_the_hint_names_their_text(l
         return await run.map(int, "1x", return_exceptions=True)
 
     with pytest.raises(RunFailed, match=r"store str\(error\) instead"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)

@@ -67,7 +67,7 @@ def test_effects_are_undone_in_reverse_and_the_run_goes_on_from_there(stage: Sta
     undone = [("undo", "c", "receipt c"), ("undo", "b", "receipt b")]
     assert stage.calls == [*bought, *undone, ("buy", "b"), ("buy", "c")]
     assert stage.status() == "waiting"
-    result = stage.app.answer(stage.run_id, {"ok": True}).result(5)
+    result = stage.app.answer(stage.run_id, {"ok": True}).result(240)
     assert result == [["receipt a", "receipt b", "receipt c"], True]
     assert [effect.state for effect in stage.onlooker.effects(stage.run_id)] == ["done", "done", "done"]
     assert [entry["key"].partition(":")[0] for entry in stage.journal("undone")] == ["buy", "buy"]
@@ -146,7 +146,7 @@ def test_a_crash_anywhere_in_a_rollback_is_taken_up_and_every_undo_is_recorded_o
         assert len(undone) == len(set(undone)) >= 3
         assert [e.state for e in stage.onlooker.effects(stage.run_id)] == ["done", "done", "done"]
         assert [call for call in stage.calls if call[0] == "buy"] == [("buy", item) for item in "abcabc"]
-        assert stage.app.answer(stage.run_id, {"ok": True}).result(5)[1] is True
+        assert stage.app.answer(stage.run_id, {"ok": True}).result(240)[1] is True
         commits += 1
     assert commits > 6
 
@@ -202,7 +202,7 @@ def test_ended_runs_can_be_rolled_back_and_go_on(stage: Stage) -> None:
 
     assert stage.start(flow).status() == "failed"
     broken[0] = False
-    assert stage.app.rollback(stage.run_id, to=1).result(5) == "fine"
+    assert stage.app.rollback(stage.run_id, to=1).result(240) == "fine"
     assert stage.calls == [("buy", "a"), ("undo", "a", "receipt a"), ("buy", "a")]
     stage.app.rollback(stage.run_id, to="buy#1")
     assert stage.status() == "completed"
@@ -224,7 +224,7 @@ def test_a_rollback_goes_back_in_a_loop_with_the_state_of_that_turn(stage: Stage
     stage.app.rollback(stage.run_id, to="loop#1[5]/int#1")
     steps = [entry["in"] for entry in stage.journal("step")]
     assert steps == [f"loop#1[{n}]" for n in (*range(1, 9), *range(5, 9))]
-    assert stage.app.answer(stage.run_id, True).result(5) == (36, 8)
+    assert stage.app.answer(stage.run_id, True).result(240) == (36, 8)
     assert stage.onlooker.verify().ok
 
 
@@ -249,7 +249,7 @@ def test_a_call_that_stood_on_both_sides_is_taken_back_whole(stage: Stage) -> No
     assert stage.calls == [("buy", "b")]
     gates = stage.app.gates(stage.run_id)
     assert [gate.gate for gate in gates] == ["gather#1[0]/ask#1@1"]
-    assert stage.app.answer(stage.run_id, False).result(5) == [False, "receipt b"]
+    assert stage.app.answer(stage.run_id, False).result(240) == [False, "receipt b"]
 
 
 def test_children_started_since_are_cancelled_and_open_gates_closed(stage: Stage) -> None:
@@ -270,8 +270,8 @@ def test_children_started_since_are_cancelled_and_open_gates_closed(stage: Stage
     assert stage.status(child) == "cancelled"
     again = stage.journal("child")[-1]["child"]
     assert again == f"{child}@1"
-    assert stage.app.answer(again, True).result(5) is True
-    assert stage.app.handle(stage.run_id).result(5) is True
+    assert stage.app.answer(again, True).result(240) is True
+    assert stage.app.handle(stage.run_id).result(240) is True
 
 
 def test_a_run_that_another_process_holds_is_not_rolled_back(stage: Stage) -> None:
@@ -308,7 +308,7 @@ def test_a_rollback_can_itself_be_gone_back_behind(stage: Stage) -> None:
     for _ in range(3):
         stage.app.rollback(stage.run_id, to="buy#1")
     assert [entry["epoch"] for entry in stage.journal("rolled_back")] == [1, 2, 3]
-    assert stage.app.answer(stage.run_id, {"ok": True}).result(5)[1] is True
+    assert stage.app.answer(stage.run_id, {"ok": True}).result(240)[1] is True
     assert [effect.state for effect in stage.onlooker.effects(stage.run_id)] == ["done", "done", "done"]
     assert len([call for call in stage.calls if call[0] == "buy"]) == 12
     assert isinstance(stage.app.rollback_plan(stage.run_id, to=2), RollbackPlan)
@@ -347,3 +347,21 @@ def test_a_rollback_begun_elsewhere_is_refused_and_forced_as_it_is_here(stage: S
     assert [call for call in shop.calls if call[0] == "undo"] == [
         ("undo", "c", "receipt c"), ("undo", "b", "receipt b"), ("undo", "a", "receipt a"),
     ]  # fmt: skip
+
+
+def test_the_plan_names_the_forks_that_keep_undone_results(stage: Stage) -> None:
+    shop = Shop(stage)
+    stage.start(shopping(stage, shop))
+    names = [f"{stage.run_id}-{letter}" for letter in "wxyz"]
+    stage.app.fork(stage.run_id, names[0])
+    stage.app.fork(names[0], names[1])  # the fork of a fork keeps what the first run did, too
+    stage.app.fork(stage.run_id, names[2], at=1)  # reuses the outcomes when it reaches the effects
+    stage.app.fork(stage.run_id, names[3], at=1, effects="perform")  # has outcomes of its own
+    plan = stage.app.rollback_plan(stage.run_id, 1)
+    assert plan.forks == tuple(names[:3])
+    assert plan.warnings == [f"3 forks keep the undone results: {', '.join(map(repr, names[:3]))}"]
+    assert plan.problems == []
+    assert stage.app.rollback_plan(names[0], 1).forks == (), "it undoes nothing"
+    end = len(stage.journal())
+    assert stage.app.rollback_plan(stage.run_id, end).warnings == []
+    assert stage.app.rollback(stage.run_id, 1).status() == "waiting"

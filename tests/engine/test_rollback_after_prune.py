@@ -35,9 +35,9 @@ def test_a_rollback_after_a_prune_between_rollbacks_goes_on(app: App) -> None:
     app.store.prune("r", Keep(journal=True))
     assert app.store.verify().problems == []
     called.clear()
-    assert app.rollback("r", to=8).result(5) == ["a", "b", "c"]
+    assert app.rollback("r", to=8).result(240) == ["a", "b", "c"]
     assert called == ["b", "c"]
-    assert app.fork("r", "r2", at=8).result(5) == ["a", "b", "c"]
+    assert app.fork("r", "r2", at=8).result(240) == ["a", "b", "c"]
     assert replay(app, "r").status == "completed"
     assert app.store.verify().problems == []
 
@@ -50,11 +50,11 @@ def test_a_prune_of_checkpoints_alone_does_not_revive_what_was_taken_back(app: A
         return [run.step(lambda: next(answers), name=name) for name in ("x", "y", "z")]
 
     app.start("flow", run_id="r")
-    first = app.rollback("r", to=1).result(5)
+    first = app.rollback("r", to=1).result(240)
     assert first == ["d", "e", "f"]
-    assert app.rollback("r", to=8).result(5) == ["d", "g", "h"]
+    assert app.rollback("r", to=8).result(240) == ["d", "g", "h"]
     app.store.prune("r", Keep())
-    assert app.rollback("r", to=8).result(5) == ["d", "i", "j"], "not the 'a' of before the first rollback"
+    assert app.rollback("r", to=8).result(240) == ["d", "i", "j"], "not the 'a' of before the first rollback"
 
 
 def looped(app: App) -> None:
@@ -70,7 +70,7 @@ def looped(app: App) -> None:
 
 def test_a_position_whose_entries_were_pruned_is_refused_and_the_others_work(app: App) -> None:
     looped(app)
-    result = app.start("flow", run_id="r").result(5)
+    result = app.start("flow", run_id="r").result(240)
     end = app.handle("r").info().position
     app.store.prune("r", Keep(journal=True))
     assert app.store.verify().problems == []
@@ -82,13 +82,13 @@ def test_a_position_whose_entries_were_pruned_is_refused_and_the_others_work(app
             assert "pruned" in str(error)  # noqa: PT017 - whether it is refused depends on the position
             refused += 1
         else:
-            assert fork.result(5) == result
+            assert fork.result(240) == result
             reached += 1
     assert reached >= 2
     assert refused >= 2
     for to in range(1, end):
         try:
-            assert app.rollback("r", to=to).result(5) == result
+            assert app.rollback("r", to=to).result(240) == result
         except InvalidInput as error:
             assert "pruned" in str(error) or "taken back" in str(error)  # noqa: PT017
         app.store.prune("r", Keep(journal=True))
@@ -123,10 +123,10 @@ def test_a_child_started_in_a_pruned_turn_is_still_undone(app: App) -> None:
             if turn == 3:
                 break
 
-    app.start(parent, run_id="r").result(5)
+    app.start(parent, run_id="r").result(240)
     app.store.prune("r", Keep(journal=True))
     assert len(app.rollback_plan("r", to=2).undo) == 3
-    app.rollback("r", to=2).result(5)
+    app.rollback("r", to=2).result(240)
     assert world == ["item 1", "item 2", "item 3"]
 
 
@@ -144,8 +144,8 @@ def test_events_received_since_come_back_in_their_order(stage: Stage) -> None:
         stage.app.send(stage.run_id, "tick", number, key=f"k{number}")
     stage.app.rollback(stage.run_id, to=2)
     stage.app.send(stage.run_id, "tick", 0, key="k0")  # the same again is no second event
-    assert stage.app.send(stage.run_id, "tick", 3, key="k3").result(5) == [0, 1, 2, 3]
-    assert stage.app.rollback(stage.run_id, to=2).result(5) == [0, 1, 2, 3]
+    assert stage.app.send(stage.run_id, "tick", 3, key="k3").result(240) == [0, 1, 2, 3]
+    assert stage.app.rollback(stage.run_id, to=2).result(240) == [0, 1, 2, 3]
     assert stage.onlooker.verify().problems == []
 
 
@@ -161,7 +161,7 @@ def test_an_event_that_is_still_unread_stays_behind_those_that_come_back(stage: 
     stage.app.send(stage.run_id, "tick", "two")
     stage.app.rollback(stage.run_id, to=1)
     gate = stage.app.gates(stage.run_id)[0].gate
-    assert stage.app.answer(stage.run_id, True, gate=gate).result(5) == ["one", "two"]
+    assert stage.app.answer(stage.run_id, True, gate=gate).result(240) == ["one", "two"]
 
 
 # --- children --------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_parent_is_woken_by_the_second_end_of_a_child(stage: Stage) -> None:
     stage.app.answer(child, False, gate=gate)
     stage.redeliver()
     assert stage.status() in ("ready", "completed")
-    assert stage.app.handle(stage.run_id).result(5) is False
+    assert stage.app.handle(stage.run_id).result(240) is False
 
 
 def test_a_detached_child_is_started_once_whatever_becomes_of_it(stage: Stage) -> None:
@@ -214,10 +214,10 @@ def test_a_detached_child_is_started_once_whatever_becomes_of_it(stage: Stage) -
     assert replay(stage.app, stage.run_id).status == "waiting"
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-fork")
     gate = stage.app.gates(fork.run_id)[0].gate
-    assert stage.app.answer(fork.run_id, True, gate=gate).result(5) == child
+    assert stage.app.answer(fork.run_id, True, gate=gate).result(240) == child
     assert replay(stage.app, fork.run_id).status == "completed"
     assert stage.onlooker.delete(child)
-    assert stage.app.answer(stage.run_id, True).result(5) == child
+    assert stage.app.answer(stage.run_id, True).result(240) == child
     assert stage.calls == [("buy", "k1")]
     with pytest.raises(holdfast.errors.RunNotFound):
         stage.status(child)

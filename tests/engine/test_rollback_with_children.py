@@ -46,7 +46,7 @@ def undone(*items: str) -> list[tuple[str, str, str]]:
 def test_what_finished_children_did_is_planned_and_undone_in_reverse_and_done_again_once(stage: Stage) -> None:
     shop = Shop(stage)
     family(stage, shop)
-    result = stage.start("parent").result(5)
+    result = stage.start("parent").result(240)
     assert stage.calls == ALL
     plan = stage.app.rollback_plan(stage.run_id, to="child:kid#1")
     kid, inner = f"{stage.run_id}/child:kid#1", f"{stage.run_id}/child:kid#1/child:grandchild#1"
@@ -56,7 +56,7 @@ def test_what_finished_children_did_is_planned_and_undone_in_reverse_and_done_ag
     assert plan.children == (kid, inner)
     stage.app.rollback(stage.run_id, to="child:kid#1")
     assert stage.calls == [*ALL, *undone("p2", "k2", "inner", "k1"), *ALL[1:]]
-    assert stage.app.handle(stage.run_id).result(5) == result
+    assert stage.app.handle(stage.run_id).result(240) == result
     assert len(set(shop.keys)) == len(shop.keys), "what is done again has keys of its own"
     assert {effect.state for effect in stage.onlooker.effects(kid)} == {"undone"}
     assert {effect.state for effect in stage.onlooker.effects(inner)} == {"undone"}
@@ -86,7 +86,7 @@ def test_a_child_that_waits_is_stopped_and_what_it_did_is_undone(stage: Stage) -
     assert stage.app.gates(first) == []
     again = f"{stage.run_id}/child:kid#1@1"
     stage.app.answer(again, True)
-    assert stage.app.handle(stage.run_id).result(5) is True
+    assert stage.app.handle(stage.run_id).result(240) is True
     assert stage.onlooker.verify().problems == []
 
 
@@ -98,7 +98,7 @@ def test_a_rollback_over_children_is_taken_up_after_a_crash_at_any_commit(stage:
         while cut < 100:
             stage.calls.clear()
             stage.run_id = f"{stage.run_id.partition('+')[0]}+{cut}{'late' if late else ''}"
-            stage.start("parent").result(5)
+            stage.start("parent").result(240)
             stage.wire.cut_after(cut, late=late)
             with contextlib.suppress(StorageFailed):
                 stage.app.rollback(stage.run_id, to=2)
@@ -109,7 +109,7 @@ def test_a_rollback_over_children_is_taken_up_after_a_crash_at_any_commit(stage:
                 stage.app.rollback(stage.run_id, to=2)
             else:
                 stage.app.resume(stage.run_id)
-            assert stage.app.handle(stage.run_id).result(5)
+            assert stage.app.handle(stage.run_id).result(240)
             bought = [call[1] for call in stage.calls if call[0] == "buy"]
             assert bought == 2 * ["p1", "k1", "inner", "k2", "p2"], (cut, late)
             # An undo that was called when the process died is called again, under the same key.
@@ -134,7 +134,7 @@ def test_an_effect_of_a_child_that_cannot_be_undone_stops_the_rollback(stage: St
     async def parent(run: AsyncRun) -> None:
         await run.child("kid")
 
-    stage.start(parent).result(5)
+    stage.start(parent).result(240)
     with pytest.raises(RollbackRefused, match=r"mail.* of child run .*kid#1.* cannot be undone") as refused:
         stage.app.rollback(stage.run_id, to=1)
     assert [effect.run_id for effect in refused.value.plan.irreversible] == [f"{stage.run_id}/child:kid#1"]
@@ -146,7 +146,7 @@ def test_an_effect_of_a_child_that_cannot_be_undone_stops_the_rollback(stage: St
 def test_an_undo_of_a_child_that_fails_stops_there_and_is_taken_up_again(stage: Stage) -> None:
     shop = Shop(stage)
     family(stage, shop)
-    stage.start("parent").result(5)
+    stage.start("parent").result(240)
     shop.fail_undo = 1
     with pytest.raises(RollbackFailed):
         stage.app.rollback(stage.run_id, to="child:kid#1")
@@ -193,7 +193,7 @@ def test_effects_of_a_detached_child_are_named_and_stop_the_rollback(stage: Stag
         child: str = await run.child("kid", detached=True)
         return child
 
-    child = stage.start(parent).result(5)
+    child = stage.start(parent).result(240)
     stage.app.resume(child)
     plan = stage.app.rollback_plan(stage.run_id, to=2)
     assert plan.detached == (child,)
@@ -201,7 +201,7 @@ def test_effects_of_a_detached_child_are_named_and_stop_the_rollback(stage: Stag
     assert (plan.undo, plan.children) == ((), ())
     with pytest.raises(RollbackRefused, match="detached"):
         stage.app.rollback(stage.run_id, to=2)
-    again = stage.app.rollback(stage.run_id, to=2, force=True).result(5)
+    again = stage.app.rollback(stage.run_id, to=2, force=True).result(240)
     assert again != child
     stage.app.resume(again)
     assert stage.calls == [("buy", "k1")] * 2
@@ -211,13 +211,13 @@ def test_effects_of_a_detached_child_are_named_and_stop_the_rollback(stage: Stag
 def test_a_fork_takes_over_what_the_children_of_its_source_did(stage: Stage, at: int) -> None:
     shop = Shop(stage)
     family(stage, shop)
-    result = stage.start("parent").result(5)
+    result = stage.start("parent").result(240)
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-fork", at=at)
-    assert fork.result(5) == result
+    assert fork.result(240) == result
     assert stage.calls == ALL, "nothing was done again"
     assert stage.app.rollback_plan(fork.run_id, to=1).undo == (), "what the source did is not the fork's to undo"
     perform = stage.app.fork(stage.run_id, f"{stage.run_id}-again", at=at, effects="perform")
-    assert perform.result(5) == result
+    assert perform.result(240) == result
     assert stage.calls[len(ALL) :] == (ALL if at == 2 else ALL[1:])
     for run_id in (fork.run_id, perform.run_id, stage.run_id):
         assert replay(stage.app, run_id).status == "completed"
@@ -238,15 +238,15 @@ def test_a_fork_made_before_its_source_had_the_child_takes_over_what_that_did_si
 
     stage.start(parent)
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-fork")
-    stage.app.answer(stage.run_id, True).result(5)
-    assert stage.app.answer(fork.run_id, True).result(5) == "receipt k1"
+    stage.app.answer(stage.run_id, True).result(240)
+    assert stage.app.answer(fork.run_id, True).result(240) == "receipt k1"
     assert stage.calls == [("buy", "k1")]
 
 
 def test_an_undone_child_can_neither_be_forked_nor_rolled_back_as_if_it_were_done(stage: Stage) -> None:
     shop = Shop(stage)
     family(stage, shop)
-    stage.start("parent").result(5)
+    stage.start("parent").result(240)
     stage.app.rollback(stage.run_id, to="child:kid#1")
     kid = f"{stage.run_id}/child:kid#1"
     with pytest.raises(InvalidInput, match="has undone effect"):
@@ -259,7 +259,7 @@ def test_an_undone_child_can_neither_be_forked_nor_rolled_back_as_if_it_were_don
 def test_a_finished_child_that_was_deleted_stops_the_rollback(stage: Stage) -> None:
     shop = Shop(stage)
     family(stage, shop)
-    stage.start("parent").result(5)
+    stage.start("parent").result(240)
     kid = f"{stage.run_id}/child:kid#1"
     assert stage.onlooker.delete(kid)
     assert stage.app.rollback_plan(stage.run_id, to=2).missing == (kid,)

@@ -57,7 +57,7 @@ def test_an_effect_beside_a_question_in_a_task_group_ends_done(awaiting: Stage, 
     assert [gate.gate for gate in awaiting.app.gates(awaiting.run_id)] == ["ok"], "nobody is asked about the effect"
     awaiting.restart()
     awaiting.app.answer(awaiting.run_id, True)
-    assert awaiting.app.handle(awaiting.run_id).result(5) == [True, "paid"]
+    assert awaiting.app.handle(awaiting.run_id).result(240) == [True, "paid"]
     assert awaiting.calls == ["begun", "paid"]
 
 
@@ -140,7 +140,7 @@ def test_a_cancelled_task_does_not_try_its_effect_again(awaiting: Stage, error: 
         await asyncio.wait([task])
         return awaiting.calls.count("tried")
 
-    assert awaiting.start(flow).result(60) == 3, "the others came when the run was executed again"
+    assert awaiting.start(flow).result(240) == 3, "the others came when the run was executed again"
     assert awaiting.calls == ["tried"] * 3
 
 
@@ -168,5 +168,5 @@ def test_the_end_of_the_app_breaks_an_effect_off(awaiting: Stage) -> None:
     assert begun.wait(10)
     awaiting.app._core.loop.close()
     until(lambda: ended == ["broken off"], "the effect was broken off")
-    thread.join(10)
+    thread.join(240)
     assert states(awaiting) == ["in_doubt"]

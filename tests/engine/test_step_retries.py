@@ -38,7 +38,7 @@ def test_a_step_is_tried_again_and_each_failed_attempt_is_recorded(stage: Stage)
         assert stage.status() == "waiting"
         stage.clock.advance(longest + 1)
         stage.app.resume(stage.run_id)
-    assert stage.app.handle(stage.run_id).result(5) == 3
+    assert stage.app.handle(stage.run_id).result(240) == 3
     attempts = stage.journal("attempt")
     assert [entry["number"] for entry in attempts] == [1, 2]
     assert [entry["error"]["message"] for entry in attempts] == ["away", "away"]
@@ -66,7 +66,7 @@ def test_attempts_go_on_counting_after_a_crash(stage: Stage) -> None:
 
     stage.start_and_die(flow)
     # the second attempt was under way when the process died, so it is made again
-    assert stage.resume().result(5) == [
+    assert stage.resume().result(240) == [
         3,
         "step 'unsteady#1' failed after 3 attempts: ConnectionError: call 4",
     ]
@@ -86,7 +86,7 @@ def test_a_long_wait_gives_the_run_back_until_its_time_has_come(stage: Stage) ->
     assert stage.app.resume(stage.run_id).status() == "waiting"
     assert len(stage.calls) == 1
     stage.clock.advance(601)
-    assert stage.app.resume(stage.run_id).result(5) == 2
+    assert stage.app.resume(stage.run_id).result(240) == 2
 
 
 def test_only_errors_that_may_pass_are_tried_again(local: Stage) -> None:
@@ -108,7 +108,7 @@ def test_only_errors_that_may_pass_are_tried_again(local: Stage) -> None:
     def raises() -> None:
         raise ConnectionError
 
-    assert local.start(flow).result(5) == [3, 1, 1, 1]
+    assert local.start(flow).result(240) == [3, 1, 1, 1]
 
 
 def test_a_workflow_has_a_policy_for_steps_that_have_none(local: Stage) -> None:
@@ -118,7 +118,7 @@ def test_a_workflow_has_a_policy_for_steps_that_have_none(local: Stage) -> None:
         return await run.step(fn)
 
     local.flow(flow, retry=SOON)
-    assert local.start(flow).result(5) == 3
+    assert local.start(flow).result(240) == 3
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.2, 1.0])
@@ -155,7 +155,7 @@ def test_a_step_that_takes_too_long_fails_and_its_late_result_is_dropped(stage: 
             return [error.error_type, error.error_message, await run.step(len, "ab")]
 
     expected = ["TimeoutError", "slow took longer than 0.05 s", 2]
-    assert stage.start(flow).result(5) == expected
+    assert stage.start(flow).result(240) == expected
     assert len(stage.journal("step")) == 2
     assert "late" not in str(stage.journal())
 
@@ -174,7 +174,7 @@ def test_a_step_in_time_is_not_disturbed_by_its_timeout(stage: Stage) -> None:
             await run.step(raises, timeout=5)
         return found
 
-    assert stage.start(flow).result(5) == ["in time", 3]
+    assert stage.start(flow).result(240) == ["in time", 3]
 
 
 def test_a_timeout_is_an_attempt(local: Stage) -> None:
@@ -188,7 +188,7 @@ def test_a_timeout_is_an_attempt(local: Stage) -> None:
     async def flow(run: AsyncRun) -> str:
         return await run.step(slow_at_first, timeout=0.05, retry=SOON)
 
-    assert local.start(flow).result(5) == "quick"
+    assert local.start(flow).result(240) == "quick"
     assert local.journal("attempt")[0]["error"]["type"] == "TimeoutError"
 
 
@@ -215,7 +215,7 @@ def test_a_failed_step_raises_the_same_live_and_on_replay(stage: Stage) -> None:
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, "ok").result(5) == "ok"
+    assert stage.app.answer(stage.run_id, "ok").result(240) == "ok"
     live, replayed = seen
     for error in seen:
         assert str(error) == "step '_raise_with_causes#1' failed after 2 attempts: RuntimeError: top"
@@ -235,7 +235,7 @@ def test_a_step_that_fails_for_good_fails_the_run(stage: Stage) -> None:
     handle = stage.start(flow)
     assert handle.status() == "failed"
     with pytest.raises(RunFailed) as caught:
-        handle.result(5)
+        handle.result(240)
     failure = caught.value.failure
     assert failure["type"] == "StepFailed"
     assert failure["cause"]["type"] == "RuntimeError"
@@ -257,7 +257,7 @@ def test_a_result_that_cannot_be_stored_fails_the_step_at_once(stage: Stage) -> 
 
     stage.start(flow)
     stage.restart()
-    kind, message = stage.app.answer(stage.run_id, True).result(5)
+    kind, message = stage.app.answer(stage.run_id, True).result(240)
     assert kind == "Unstorable"
     assert "a" in message
     assert stage.calls == ["call"]
@@ -272,4 +272,4 @@ def test_arguments_that_cannot_be_stored_may_go_into_a_step(stage: Stage) -> Non
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) is True
+    assert stage.app.answer(stage.run_id, True).result(240) is True

@@ -30,7 +30,7 @@ def test_a_recorded_step_is_not_run_again_after_a_crash(stage: Stage) -> None:
         return await run.step(second, await run.step(first, text))
 
     stage.start_and_die(shout, "hi")
-    assert stage.resume().result(5) == "HI!"
+    assert stage.resume().result(240) == "HI!"
     assert stage.calls == ["first", "second", "second"]
     assert [entry["call"] for entry in stage.journal("step")] == ["first#1", "second#1"]
 
@@ -48,7 +48,7 @@ def test_steps_of_one_name_are_told_apart_by_their_number(stage: Stage) -> None:
 
     stage.start(count)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == [0, 10, 20, 30]
+    assert stage.app.answer(stage.run_id, True).result(240) == [0, 10, 20, 30]
     assert stage.calls == [0, 1, 2, 3]
     assert [entry["call"] for entry in stage.journal("step")] == ["note#1", "note#2", "note#3", "note#4"]
 
@@ -96,7 +96,7 @@ def test_another_call_than_recorded_is_a_divergence_that_the_right_code_heals(st
     assert (caught.value.expected, caught.value.found) == ("step 'len#1'", "step 'str#1'")
     assert caught.value.position == 2
     stage.change(flow)
-    assert stage.app.resume(stage.run_id).result(5) == [1, 2]
+    assert stage.app.resume(stage.run_id).result(240) == [1, 2]
 
 
 def test_code_that_ends_before_the_record_does_has_diverged(stage: Stage) -> None:
@@ -154,7 +154,7 @@ def test_keyed_steps_survive_being_put_in_another_order(stage: Stage) -> None:
     stage.flow(flow)
     stage.start(flow)
     stage.change(changed, name="flow")
-    assert stage.app.answer(stage.run_id, True).result(5) == ["aa", "bb", "cc"]
+    assert stage.app.answer(stage.run_id, True).result(240) == ["aa", "bb", "cc"]
     assert stage.calls == ["a", "b", "c"]
 
 
@@ -177,7 +177,7 @@ def test_a_key_used_twice_is_refused(local: Stage, call: str) -> None:
                     await run.checkpoint(key="same")
 
     with pytest.raises(RunFailed, match="'same' was already used"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 def test_two_calls_without_a_key_at_a_time_are_refused(awaiting: Stage) -> None:
@@ -192,7 +192,7 @@ def test_two_calls_without_a_key_at_a_time_are_refused(awaiting: Stage) -> None:
         return [both[0], type(both[1]).__name__, str(both[1]), *keyed]
 
     with pytest.raises(RunFailed, match="has not finished"):
-        awaiting.start(flow).result(5)
+        awaiting.start(flow).result(240)
     assert [entry["result"] for entry in awaiting.journal("step")] == [1, 3, 4], "what was done stays done"
 
 
@@ -224,7 +224,7 @@ def test_threads_of_a_def_workflow_cannot_call_at_the_same_time_either() -> None
         return found
 
     with pytest.raises(RunFailed, match=r"'slow#1' of run .* has not finished"):
-        app.start(flow).result(5)
+        app.start(flow).result(240)
     app.close()
 
 
@@ -245,7 +245,7 @@ def test_a_changed_result_does_not_change_the_record(stage: Stage) -> None:
     stage.start(flow)
     assert stage.journal("step")[0]["result"] == ["a"]
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == ["a", "mine"]
+    assert stage.app.answer(stage.run_id, True).result(240) == ["a", "mine"]
 
 
 def _charge(order: str, amount: int, *, note: str = "") -> str:
@@ -279,7 +279,7 @@ def test_a_divergence_names_the_argument_that_changed_first(
     stage.start(flow)
     stage.change(changed, name="flow")
     with pytest.raises((Diverged, RunFailed)) as caught:
-        stage.app.answer(stage.run_id, True).result(5)
+        stage.app.answer(stage.run_id, True).result(240)
     text = str(caught.value)
     text = text.partition("KeyReused: ")[2] if kind == "keyed" else text
     assert text.startswith(first), text

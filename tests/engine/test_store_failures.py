@@ -55,7 +55,7 @@ def test_trouble_at_any_call_stops_the_run_and_a_resume_completes_it(stage: Stag
         stage.start(flow)
     assert stage.calls == ["failed"]
     assert stage.resume().status() == "waiting"
-    assert stage.app.answer(stage.run_id, "on").result(5) == [2, 3, "child", [1, 2], "on"]
+    assert stage.app.answer(stage.run_id, "on").result(240) == [2, 3, "child", [1, 2], "on"]
     assert "swallowed" not in stage.calls
 
 
@@ -69,7 +69,7 @@ def test_trouble_at_the_first_and_the_last_commit_is_told_too(stage: Stage, kind
     with pytest.raises(StorageFailed, match="disk on fire"):
         stage.start(flow)
     stage.restart()
-    assert stage.start(flow).result(5) == 2
+    assert stage.start(flow).result(240) == 2
 
 
 def test_trouble_in_a_child_stops_its_parent(stage: Stage) -> None:
@@ -89,7 +89,7 @@ def test_trouble_in_a_child_stops_its_parent(stage: Stage) -> None:
         stage.start(flow)
     stage.restart()
     stage.start(flow)
-    assert stage.app.handle(stage.run_id).result(5) == 5
+    assert stage.app.handle(stage.run_id).result(240) == 5
     assert stage.calls == ["failed"]
 
 
@@ -113,7 +113,7 @@ def test_trouble_while_a_child_is_created_cannot_be_swallowed(stage: Stage) -> N
     stage.wire.before = fail
     with pytest.raises(StorageFailed, match="disk on fire"):
         stage.start(flow)
-    assert stage.resume().result(5) == 5
+    assert stage.resume().result(240) == 5
 
 
 def test_after_trouble_nothing_more_is_done(stage: Stage) -> None:
@@ -183,5 +183,5 @@ def test_a_lease_is_renewed_while_user_code_runs(local: Stage) -> None:
         assert other.store.claim(local.run_id, "the other") is None
         return "done"
 
-    assert local.start(flow).result(5) == "done"
+    assert local.start(flow).result(240) == "done"
     assert local.calls == ["slow"]

@@ -205,7 +205,7 @@ def test_input_and_result_are_what_is_annotated_in_every_process(
             flows(app, annotation, seen)
             replay(app, handle.run_id)
             app.answer(handle.run_id, True)
-            result = app.handle(handle.run_id).result(5)
+            result = app.handle(handle.run_id).result(240)
             assert result == value
             assert type(result) is type(value)
     assert all(one == value and type(one) is type(value) for one in seen)
@@ -354,7 +354,7 @@ def test_a_run_whose_input_no_longer_fits_the_code_is_paused(tmp_path: Path) -> 
         assert app.handle("r").status() == "paused"
     with App(url) as app:
         flows(app, Item, [])
-        assert app.resume("r").result(5) == Item("cup")
+        assert app.resume("r").result(240) == Item("cup")
 
 
 @pytest.mark.parametrize("name", ["plain", "waiting"])

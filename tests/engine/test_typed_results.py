@@ -135,7 +135,7 @@ def test_results_have_the_annotated_type_live_and_after_replay(stage: Stage) -> 
 
     stage.start(flow)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) is None
+    assert stage.app.answer(stage.run_id, True).result(240) is None
     live, replayed = seen
     assert live == EXPECTED
     assert replayed == EXPECTED
@@ -197,4 +197,4 @@ def test_a_result_that_does_not_fit_its_annotation_is_told(local: Stage) -> None
             return f"{type(error).__name__}: {error}"
         return ""
 
-    assert "InvalidInput: the result of 'wrong#1' does not fit" in local.start(flow).result(5)
+    assert "InvalidInput: the result of 'wrong#1' does not fit" in local.start(flow).result(240)

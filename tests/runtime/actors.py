@@ -18,7 +18,7 @@ from holdfast.errors import StorageFailed
 from holdfast.store.postgres.postgres_store import PostgresStore
 from tests.faults.engine import world
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 def wait_for_file(path: str) -> None:

@@ -67,7 +67,7 @@ def test_the_error_of_a_failed_run_prints_the_recorded_traceback(stage: Stage) -
     stage.start(flow, SECRET)
     for app in (stage.app, stage.open()):
         with pytest.raises(RunFailed) as raised:
-            app.handle(stage.run_id).result(5)
+            app.handle(stage.run_id).result(240)
         printed = "".join(traceback.format_exception(raised.value))
         assert f'File "{__file__}"' in raised.value.trace
         assert "in _charge\n    raise ValueError(" in raised.value.trace
@@ -116,7 +116,7 @@ def test_a_replayed_failure_is_recorded_as_it_was_live(stage: Stage) -> None:
     stage.start(flow)
     stage.restart().send(stage.run_id, "go")
     with pytest.raises(RunFailed) as raised:
-        stage.app.handle(stage.run_id).result(5)
+        stage.app.handle(stage.run_id).result(240)
     assert raised.value.trace.count("raise ValueError(") == 1
     assert raised.value.failure["cause"]["call"] == "_charge#1"
 

@@ -108,7 +108,7 @@ def the_ledger(stage: Stage) -> list[str]:
 
 
 def test_a_commit_whose_answer_was_lost_is_found_to_have_happened(payer: Stage, shop: Shop) -> None:
-    assert payer.start("order", "swallow").result(30) == "receipt"
+    assert payer.start("order", "swallow").result(240) == "receipt"
     assert (shop.count(), shop.count("holdfast_outcomes")) == (1, 1)
     assert payer.calls == ["called"]
     assert the_ledger(payer) == ["done"]
@@ -117,13 +117,13 @@ def test_a_commit_whose_answer_was_lost_is_found_to_have_happened(payer: Stage, 
 
 def test_a_commit_that_never_arrived_is_found_not_to_have_happened(payer: Stage, shop: Shop) -> None:
     with pytest.raises(RunFailed, match="EffectFailed"):
-        payer.start("order", "block").result(30)
+        payer.start("order", "block").result(240)
     assert shop.count() == 0
     assert the_ledger(payer) == ["failed"]
 
 
 def test_while_the_outcome_cannot_be_read_it_is_in_doubt_and_looked_for_again(payer: Stage, shop: Shop) -> None:
-    assert payer.start("order", "swallow", refusals=1).result(30) == "receipt"
+    assert payer.start("order", "swallow", refusals=1).result(240) == "receipt"
     assert shop.count() == 1
     assert payer.calls == ["called"]
     (attempt,) = payer.journal("attempt")
@@ -137,9 +137,11 @@ def test_an_outcome_that_cannot_be_read_at_all_is_never_called_failed(payer: Sta
     shop.proxy.refuse(0)
     if payer.status() == "waiting":  # given back between two tries: the next one has a connection that works
         payer.clock.advance(60)
-        assert payer.app.resume(payer.run_id).result(30) == "receipt"
+        assert payer.app.resume(payer.run_id).result(240) == "receipt"
     else:
-        assert payer.app.handle(payer.run_id).result(30).startswith("in doubt: it raised InDoubt: the connection broke")
+        assert (
+            payer.app.handle(payer.run_id).result(240).startswith("in doubt: it raised InDoubt: the connection broke")
+        )
         assert the_ledger(payer) == ["in_doubt"]
     assert shop.count() == 1
 
@@ -156,7 +158,7 @@ def test_the_fresh_connection_is_made_like_the_old_one(
             return connect(*args, **kwargs)
 
         monkeypatch.setattr(kind, "connect", recorded)
-    payer.start("order", "swallow").result(30)
+    payer.start("order", "swallow").result(240)
     fresh = seen[-1]
     assert (fresh["password"], fresh["port"]) == ("secret", str(shop.proxy.port))
 
@@ -175,7 +177,7 @@ def test_a_commit_that_the_server_refuses_fails_the_transaction(local: Stage, sh
                 return f"{type(error).__name__} {error.error_type} {connection.closed}"
         return ""
 
-    assert local.start(flow).result(30) == "EffectFailed UniqueViolation False"
+    assert local.start(flow).result(240) == "EffectFailed UniqueViolation False"
     assert the_ledger(local) == ["failed"]
     assert shop.proxy.count == 1
 
@@ -206,7 +208,7 @@ def test_a_try_that_held_the_key_says_that_an_earlier_one_did_not_commit(
 
     with pytest.raises(KeyboardInterrupt):
         local.start(flow)
-    assert local.resume().result(30) == "EffectFailed TimeoutError"
+    assert local.resume().result(240) == "EffectFailed TimeoutError"
     assert local.calls == ["called", "called"]
     assert the_ledger(local) == ["failed"]
     assert rows(path) == 0
@@ -257,7 +259,7 @@ def test_transactions_of_branches_on_one_connection_wait_for_one_another(
             if closed is not None:
                 await closed
 
-    assert local.start(flow).result(30) == ["ana", "ben", "eve", "joe"]
+    assert local.start(flow).result(240) == ["ana", "ben", "eve", "joe"]
     assert (rows(path) if driver == "sqlite3" else shop.count()) == 4
 
 
@@ -281,6 +283,6 @@ def test_a_transaction_of_sqlite_that_raises_after_its_commit_has_happened(local
         finally:
             connection.close()
 
-    assert local.start(flow).result(30) == 1
+    assert local.start(flow).result(240) == 1
     assert rows(path) == 1
     assert the_ledger(local) == ["done"]

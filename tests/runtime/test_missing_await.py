@@ -19,7 +19,7 @@ from tests.harness import Stage
 def failure(stage: Stage, run_id: str | None = None) -> dict[str, Any]:
     """Why the run failed."""
     with pytest.raises(RunFailed) as failed:
-        stage.app.handle(run_id or stage.run_id).result(5)
+        stage.app.handle(run_id or stage.run_id).result(240)
     assert stage.status(run_id) == "failed"
     return failed.value.failure
 
@@ -125,7 +125,7 @@ def test_calls_may_be_made_first_and_awaited_later(awaiting: Stage) -> None:
     awaiting.app.answer(awaiting.run_id, True)
     assert awaiting.status() == "waiting"
     awaiting.app.answer(awaiting.run_id, False)
-    assert awaiting.app.handle(awaiting.run_id).result(5) == [True, False]
+    assert awaiting.app.handle(awaiting.run_id).result(240) == [True, False]
 
 
 def test_identity_is_given_in_the_order_of_awaiting(awaiting: Stage) -> None:

@@ -27,7 +27,7 @@ def test_the_same_id_with_the_same_input_is_the_same_run(stage: Stage) -> None:
     stage.restart()
     again = stage.start(flow, {"tags": ("x",), "id": "A"}, fast=True)
     assert first.run_id == again.run_id
-    assert again.result(5) == "A True"
+    assert again.result(240) == "A True"
     assert stage.calls == ["called"]
 
 
@@ -46,7 +46,7 @@ def test_the_same_id_with_other_input_is_refused(stage: Stage) -> None:
             stage.start(flow, *args, **kwargs)
     with pytest.raises(InputConflict, match="another workflow"):
         stage.start(other, "A")
-    assert stage.app.handle(stage.run_id).result(5) == "A"
+    assert stage.app.handle(stage.run_id).result(240) == "A"
 
 
 def test_starting_a_run_again_whose_process_died_takes_it_up(stage: Stage) -> None:
@@ -88,7 +88,7 @@ def test_a_workflow_nobody_knows_is_left_to_a_process_that_knows_it(stage: Stage
     with pytest.raises(NotFinished):
         stage.app.handle(stage.run_id).result(0.01)
     stage.flow(elsewhere)
-    assert stage.app.handle(stage.run_id).result(5) == 2
+    assert stage.app.handle(stage.run_id).result(240) == 2
 
 
 def test_a_name_that_is_not_registered_is_refused_with_the_close_ones(stage: Stage) -> None:
@@ -128,7 +128,7 @@ def test_an_enqueued_start_is_only_committed(stage: Stage) -> None:
     assert stage.start(flow, enqueue=True).status() == "ready"
     assert stage.calls == []
     assert stage.app.resume(stage.run_id, enqueue=True).status() == "ready"
-    assert stage.app.handle(stage.run_id).result(5) == "done"
+    assert stage.app.handle(stage.run_id).result(240) == "done"
 
 
 def _deep() -> None:
@@ -146,7 +146,7 @@ def test_start_never_raises_what_the_workflow_raised_and_result_tells_it(stage: 
     handle = stage.start(flow)
     assert handle.status() == "failed"
     with pytest.raises(RunFailed, match=r"failed: ValueError: on top") as caught:
-        handle.result(5)
+        handle.result(240)
     failure = caught.value.failure
     assert (failure["type"], failure["message"]) == ("ValueError", "on top")
     assert "in flow" in failure["trace"]
@@ -161,7 +161,7 @@ def test_a_result_that_cannot_be_stored_fails_the_run(stage: Stage) -> None:
         return {"bad": object()}
 
     with pytest.raises(RunFailed, match=r"Unstorable.*bad"):
-        stage.start(flow).result(5)
+        stage.start(flow).result(240)
 
 
 def test_values_that_are_too_large_fail_what_made_them_and_nothing_hangs(
@@ -187,7 +187,7 @@ def test_values_that_are_too_large_fail_what_made_them_and_nothing_hangs(
 
     for how in ("step", "effect", "log", "result"):
         with pytest.raises(RunFailed, match="LimitExceeded"):
-            local.start(flow, how, run_id=f"{local.run_id}-{how}").result(5)
+            local.start(flow, how, run_id=f"{local.run_id}-{how}").result(240)
     assert len(local.calls) == 4
     assert len(local.journal("step", run_id=f"{local.run_id}-step")) == 1, "the failure is recorded"
     (line,) = local.app.store.effects(f"{local.run_id}-effect")
@@ -202,7 +202,7 @@ def test_metadata_and_facts_are_kept(stage: Stage) -> None:
     handle = stage.start(flow, metadata={"team": "a", "n": 1})
     assert handle.info().metadata == {"team": "a", "n": 1}
     assert handle.info().workflow == "flow"
-    assert handle.result(5) == [stage.run_id, 1]
+    assert handle.result(240) == [stage.run_id, 1]
     assert stage.run_id in [info.run_id for info in stage.app.runs(metadata={"team": "a"})]
 
 
@@ -211,7 +211,7 @@ def test_a_run_nobody_named_gets_an_id(local: Stage) -> None:
     async def flow(run: AsyncRun) -> str:
         return run.run_id
 
-    ids = [local.app.start("flow").result(5) for _ in range(3)]
+    ids = [local.app.start("flow").result(240) for _ in range(3)]
     assert len(set(ids)) == 3
     assert all(found.startswith("flow-") for found in ids)
     assert sorted(ids) == ids
@@ -260,7 +260,7 @@ def test_the_awaiting_app_does_the_same_for_both_kinds_of_workflow(stage: Stage)
         with pytest.raises(NotFinished):
             await handle.result(0.01)
         await aio.send(stage.run_id, "n", 3)
-        found = await aio.handle(stage.run_id).result(5)
+        found = await aio.handle(stage.run_id).result(240)
         other = await aio.start("flow", run_id=f"{stage.run_id}-other")
         await aio.cancel(other.run_id)
         assert await other.status() == "cancelled"
@@ -290,7 +290,7 @@ def test_a_task_that_is_cancelled_gives_its_run_back(awaiting: Stage) -> None:
 
     asyncio.run(outside())
     assert awaiting.status() == "ready"
-    assert awaiting.app.handle(awaiting.run_id).result(5) == "done"
+    assert awaiting.app.handle(awaiting.run_id).result(240) == "done"
 
 
 @dataclasses.dataclass
@@ -323,3 +323,35 @@ def test_the_same_input_by_position_by_keyword_or_by_default_is_the_same_run(ref
             app.start("refund", "B", run_id="r")
         with pytest.raises(InputConflict, match=r"another input \(argument 'amount': 5, now 6\)"):
             app.start("refund", order="A", amount=6, run_id="r")
+
+
+def _echo(run: Run, value: Any = 1) -> Any:
+    return value
+
+
+async def _async_echo(run: AsyncRun, value: Any = 1) -> Any:
+    return value
+
+
+@pytest.mark.parametrize("echo", [_echo, _async_echo])
+@pytest.mark.parametrize(
+    ("first", "other"), [(1, True), (1, 1.0), (0, False), ({"a": [1]}, {"a": [1.0]}), (0.0, -0.0), ([True], [1])]
+)
+def test_an_input_that_is_only_equal_in_python_is_another_input(echo: Any, first: object, other: object) -> None:
+    with App("memory:") as app:
+        app.workflow(name="echo")(echo)
+        app.start("echo", first, run_id="r")
+        for args, kwargs in (((other,), {}), ((), {"value": other})):
+            with pytest.raises(InputConflict, match=r"another input \(argument 'value': .*, now "):
+                app.start("echo", *args, run_id="r", **kwargs)
+        assert app.start("echo", value=first, run_id="r").result(240) == first
+
+
+@pytest.mark.parametrize("echo", [_echo, _async_echo])
+def test_a_value_that_is_only_equal_to_the_default_is_another_input(echo: Any) -> None:
+    with App("memory:") as app:
+        app.workflow(name="echo")(echo)
+        app.start("echo", run_id="r")
+        assert app.start("echo", 1, run_id="r").result(240) == 1
+        with pytest.raises(InputConflict, match=r"argument 'value': 1, now True"):
+            app.start("echo", True, run_id="r")

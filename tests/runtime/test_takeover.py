@@ -45,7 +45,7 @@ def test_a_killed_process_is_taken_over_long_before_its_lease_ends(
         process.wait()
         refused = resume_when_free(app, "one")
         assert refused == 0 or url.startswith("postgresql"), "on a local store it is free at once"
-        assert app.handle("one").result(timeout=10) == "held"
+        assert app.handle("one").result(timeout=240) == "held"
         kinds = [entry.kind for entry in app.store.journal("one")]
         assert kinds == ["started", "step", "intent", "outcome", "completed"]
         assert len(told(place, "effect", "mail")) == 1
@@ -65,7 +65,7 @@ def test_a_process_stopped_past_its_lease_is_taken_over_and_then_neither_writes_
         row = app.store.port.run("one")
         process.send_signal(signal.SIGCONT)
         Path(f"{place}.go").touch()
-        assert process.wait(30) == 0
+        assert process.wait(240) == 0
         assert [(entry.kind, entry.data) for entry in app.store.journal("one")] == before
         assert app.store.port.run("one") == row
         assert row is not None
@@ -117,7 +117,7 @@ def test_a_stopped_process_is_not_robbed_before_its_lease_ends(actors: Cast, url
         stopped.send_signal(signal.SIGCONT)
         Path(f"{place}.go").touch()
         assert stopped.wait(30) == 0
-        assert app.handle("one").result(timeout=30) == "held"
+        assert app.handle("one").result(timeout=240) == "held"
     assert [line.pid for line in told(place, "effect", "mail")] == [stopped.pid]
 
 

@@ -14,8 +14,9 @@ import pytest
 
 from holdfast import AsyncRun, Run, StepFailed
 from holdfast.model.rows import RunRow
-from holdfast.runtime import async_driver
-from holdfast.runtime.async_driver import _CALL_THREADS, wait_released
+from holdfast.runtime import loop_thread
+from holdfast.runtime.async_driver import _CALL_THREADS
+from holdfast.runtime.loop_thread import wait_released
 from tests.harness import Stage, until
 
 
@@ -42,7 +43,7 @@ def test_many_def_parents_of_async_children_do_not_wait_for_each_others_threads(
     async def outside() -> list[Any]:
         starts = [app.aio.start("parent", n, run_id=f"{awaiting.run_id}-{n}") for n in range(parents)]
         handles = await asyncio.wait_for(asyncio.gather(*starts), 30)
-        return [await handle.result(5) for handle in handles]
+        return [await handle.result(240) for handle in handles]
 
     assert asyncio.run(outside()) == [n * 2 for n in range(parents)]
 
@@ -62,12 +63,12 @@ def test_blocking_steps_whose_time_was_up_use_up_no_threads(awaiting: Stage) -> 
 
     thread = threading.Thread(target=lambda: awaiting.start(flow), daemon=True)
     thread.start()
-    thread.join(15)
+    thread.join(240)
     ended = not thread.is_alive()
     go.set()
-    thread.join(15)
+    thread.join(240)
     assert ended, "the last step waits for threads that hang"
-    assert awaiting.app.handle(awaiting.run_id).result(5) == 3
+    assert awaiting.app.handle(awaiting.run_id).result(240) == 3
 
 
 def test_a_task_that_is_cancelled_while_it_starts_a_run_leaves_no_claim_behind(local: Stage) -> None:
@@ -90,7 +91,7 @@ def test_a_task_that_is_cancelled_while_it_starts_a_run_leaves_no_claim_behind(l
     created = rows_of(local, ids)
     assert len(created) > 3
     for row in created:
-        assert local.app.handle(row.run_id).result(5) == "done"
+        assert local.app.handle(row.run_id).result(240) == "done"
 
 
 def rows_of(stage: Stage, ids: list[str]) -> list[RunRow]:
@@ -122,7 +123,7 @@ def test_a_transaction_of_an_async_workflow_works_on_the_thread_of_its_connectio
         finally:
             connection.close()
 
-    assert awaiting.start(flow).result(5) == [1, 2]
+    assert awaiting.start(flow).result(240) == [1, 2]
     assert len(threads) == 1
 
 
@@ -144,9 +145,9 @@ def test_ctrl_c_lets_an_async_run_record_the_effect_in_progress(
     async def flow(run: AsyncRun) -> Any:
         return await run.effect(pay)
 
-    monkeypatch.setattr(async_driver, "wait_released", wait_and_tell)
+    monkeypatch.setattr(loop_thread, "wait_released", wait_and_tell)
     with pytest.raises(KeyboardInterrupt):
         awaiting.start(flow)
     assert awaiting.journal("outcome")[0]["result"] == "paid"
     assert awaiting.status() == "ready"
-    assert awaiting.app.resume(awaiting.run_id).result(5) == "paid"
+    assert awaiting.app.resume(awaiting.run_id).result(240) == "paid"

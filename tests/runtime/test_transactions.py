@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import sqlite3
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import apsw
@@ -11,6 +15,7 @@ import psycopg
 import pytest
 
 from holdfast import App, AsyncRun, Run, RunFailed
+from holdfast.runtime import transactions
 from tests.harness import Stage
 from tests.store.postgres import shared_servers
 from tests.store.postgres.server import newest
@@ -68,7 +73,7 @@ def test_a_crash_around_the_commit_does_nothing_twice(stage: Stage, tmp_path: Pa
         stage.start(flow)
     assert type(caught.value).__name__ == ("KeyboardInterrupt" if cut == "before" else "StorageFailed")
     assert rows(path) == (0 if cut == "before" else 1)
-    assert stage.resume().result(5) == [1, 2]
+    assert stage.resume().result(240) == [1, 2]
     assert stage.calls == (["ana", "ana", "ben"] if cut == "before" else ["ana", "ben"])
     assert rows(path) == rows(path, "holdfast_outcomes") == 2
     assert [line.state for line in stage.app.store.effects(stage.run_id)] == ["done", "done"]
@@ -90,7 +95,7 @@ def test_what_raises_is_rolled_back_and_fails_the_call(stage: Stage, tmp_path: P
             connection.close()
 
     with pytest.raises(RunFailed, match=r"EffectFailed.*KeyError"):
-        stage.start(flow).result(5)
+        stage.start(flow).result(240)
     assert rows(path) == 0
 
 
@@ -114,7 +119,7 @@ def test_a_function_that_rolls_back_and_continues_changes_nothing(local: Stage, 
             connection.close()
 
     with pytest.raises(RunFailed, match="ended its transaction itself"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
     assert rows(path) == 1
 
 
@@ -132,9 +137,9 @@ def test_a_connection_in_a_transaction_or_of_another_kind_is_refused(local: Stag
             connection.close()
 
     with pytest.raises(RunFailed, match="without an open transaction"):
-        local.start(flow, "busy").result(5)
+        local.start(flow, "busy").result(240)
     with pytest.raises(RunFailed, match="takes a connection of sqlite3, apsw or psycopg"):
-        local.start(flow, "strange", run_id=f"{local.run_id}-strange").result(5)
+        local.start(flow, "strange", run_id=f"{local.run_id}-strange").result(240)
 
 
 def test_a_key_names_the_same_transaction_everywhere_in_the_run(local: Stage, tmp_path: Path) -> None:
@@ -152,7 +157,7 @@ def test_a_key_names_the_same_transaction_everywhere_in_the_run(local: Stage, tm
         finally:
             connection.close()
 
-    assert local.start(flow).result(5) == [1, 1]
+    assert local.start(flow).result(240) == [1, 1]
     assert rows(path) == 1
 
 
@@ -186,7 +191,7 @@ def test_psycopg_does_nothing_twice_either(folder: Path, kind: str) -> None:
             return [await run.transaction(connection, pay, "ana"), await run.transaction(connection, pay, "ben")]
 
     stage.start_and_die(flow)
-    assert stage.resume().result(5) == [1, 2]
+    assert stage.resume().result(240) == [1, 2]
     stage.close()
     with psycopg.connect(dsn) as connection:
         assert connection.execute("SELECT who FROM payments ORDER BY who").fetchall() == [("ana",), ("ben",)]
@@ -216,7 +221,7 @@ def test_an_awaiting_psycopg_connection_works_in_an_async_workflow(folder: Path)
             return found
 
     stage.start_and_die(flow)
-    assert stage.resume().result(5) == [1, 2, "EffectFailed"]
+    assert stage.resume().result(240) == [1, 2, "EffectFailed"]
     stage.close()
     with psycopg.connect(dsn) as connection:
         assert connection.execute("SELECT who FROM payments ORDER BY who").fetchall() == [("ana",), ("ben",)]
@@ -240,6 +245,90 @@ def test_a_connection_is_let_go_of_after_the_run(tmp_path: Path) -> None:
             run.transaction(connection, insert, "ana")
             connection.close()
 
-        app.start(flow).result(5)
+        app.start(flow).result(240)
         gc.collect()
         assert seen[0]() is None
+
+
+class InterruptAtLine:
+    """Raises KeyboardInterrupt before the nth line of `runtime.transactions` on this thread, as Ctrl-C does.
+
+    The line of a `with` is not counted: a trace function is also called when the block is left, before the lock is
+    released, where Python handles no signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != transactions.__file__:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not line.startswith("with "):
+            self._left -= 1
+            if self._left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def interrupt_everywhere(connection: Any, pay: Any, is_open: Callable[[], bool]) -> int:
+    """Interrupt a transaction once before each of its lines; return how often."""
+    with App("memory:") as app:
+
+        @app.workflow
+        def flow(run: Run, number: int) -> Any:
+            with InterruptAtLine(number):
+                return run.transaction(connection, pay, str(number))
+
+        for number in range(1, 1000):
+            try:
+                found = app.start(flow, number, run_id=str(number)).result(240)
+            except KeyboardInterrupt:
+                assert not is_open(), f"line {number}"
+                assert not transactions._THREAD_LOCKS.lock(connection).locked(), f"line {number}"
+            else:
+                assert found == str(number)
+                return number - 1
+    raise AssertionError("the transaction never ended")
+
+
+@pytest.mark.parametrize("driver", ["sqlite3", "apsw"])
+def test_an_interrupt_at_any_moment_leaves_no_open_transaction(tmp_path: Path, driver: str) -> None:
+    path = a_database(tmp_path)
+    connection: Any = apsw.Connection(path) if driver == "apsw" else sqlite3.connect(path)
+    other = sqlite3.connect(path, timeout=0, isolation_level=None)
+
+    def pay(connection: Any, who: str) -> str:
+        insert(connection, who)
+        return who
+
+    def is_open() -> bool:
+        other.execute("BEGIN IMMEDIATE")  # raises if the database is locked
+        other.execute("ROLLBACK")
+        return bool(connection.in_transaction)
+
+    assert interrupt_everywhere(connection, pay, is_open) > 20
+    whole = "SELECT count(*) FROM payments WHERE who NOT IN (SELECT who FROM payments GROUP BY who HAVING count(*) = 1)"
+    assert other.execute(whole).fetchone()[0] == 0
+    other.close()
+    connection.close()
+
+
+def test_an_interrupt_at_any_moment_leaves_no_open_transaction_in_psycopg() -> None:
+    with psycopg.connect(a_schema(), autocommit=True) as connection:
+
+        def pay(connection: psycopg.Connection[Any], who: str) -> str:
+            connection.execute("INSERT INTO payments VALUES (%s)", (who,))
+            return who
+
+        def is_open() -> bool:
+            return connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+
+        assert interrupt_everywhere(connection, pay, is_open) > 20

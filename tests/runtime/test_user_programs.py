@@ -35,7 +35,7 @@ def test_an_effect_whose_result_cannot_be_stored_is_not_taken_for_one_that_faile
             await run.effect(stage.calls.append, "amex")
 
     with pytest.raises(RunFailed, match=r"ResultLost.*was performed"):
-        stage.start(flow).result(5)
+        stage.start(flow).result(240)
     assert stage.calls == ["visa"]
     assert not issubclass(holdfast.EffectInDoubt, holdfast.EffectFailed)
 
@@ -151,7 +151,7 @@ def test_a_call_without_await_inside_an_argument_is_found_before_the_effect(awai
         await run.effect(awaiting.calls.append, wrap(run.step(len, "a")))
 
     with pytest.raises(RunFailed, match=MissingAwait.__name__):
-        awaiting.start(flow).result(5)
+        awaiting.start(flow).result(240)
     assert awaiting.calls == []
 
 
@@ -176,7 +176,7 @@ def test_a_run_whose_input_cannot_be_made_is_paused_and_not_taken_for_ever(app: 
     app.worker().run(until_idle=True)
     assert app.handle("r").status() == "paused"
     broken[0] = False
-    assert app.resume("r").result(5) == 1
+    assert app.resume("r").result(240) == 1
 
 
 def test_cancelling_twice_is_cancelling_once(stage: Stage) -> None:
@@ -217,7 +217,7 @@ def test_a_late_process_cannot_start_a_child_that_was_taken_back(stage: Stage) -
     stage.wire.before = dies
     stage.start_and_die(parent)
     stage.restart()
-    stage.app.rollback(stage.run_id, to=2).result(5)
+    stage.app.rollback(stage.run_id, to=2).result(240)
     assert stage.status(child) == "cancelled"
     late = Commit(child, b"12345678", create=NewRun(required=True), workflow="kid")
     outcome = stage.onlooker.port.commit([late])[0]
@@ -239,11 +239,11 @@ def test_a_child_that_its_parent_has_taken_back_or_done_with_is_not_executed_aga
             await run.effect(stage.calls.append, "by wire")
         return "done"
 
-    stage.start(parent).result(5)
+    stage.start(parent).result(240)
     child = f"{stage.run_id}/child:kid#1"
     with pytest.raises(Conflict, match="has recorded how it ended"):
         stage.app.retry(child)
-    stage.app.rollback(stage.run_id, to=1, force=True).result(5)
+    stage.app.rollback(stage.run_id, to=1, force=True).result(240)
     with pytest.raises(Conflict, match="rolled back to before it was started"):
         stage.app.rollback(child, to=1)
 
@@ -283,7 +283,7 @@ def test_what_failed_in_a_task_group_is_tried_again(awaiting: Stage) -> None:
 
     awaiting.start(flow)
     fixed.append(True)
-    assert awaiting.app.retry(awaiting.run_id).result(5) == 3
+    assert awaiting.app.retry(awaiting.run_id).result(240) == 3
 
 
 def test_a_turn_whose_checkpoint_was_pruned_is_no_place_to_go_back_to(app: App) -> None:
@@ -312,11 +312,11 @@ def test_an_edit_reaches_the_arguments_of_the_next_call_and_is_not_overwritten(s
         paid = await run.step(int, run.state["limit"], name="pay")
         return [paid, run.state["limit"]]
 
-    stage.start(flow).result(5)
+    stage.start(flow).result(240)
     early = stage.app.fork(stage.run_id, f"{stage.run_id}-a", at="pay", update={"limit": 5})
-    assert early.result(5) == [5, 5]
+    assert early.result(240) == [5, 5]
     first = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at="str", state={"limit": 7})
-    assert first.result(5) == [7, 7]
+    assert first.result(240) == [7, 7]
     with pytest.raises(InvalidInput):
         stage.app.fork(stage.run_id, f"{stage.run_id}-c", at="pay", update={"limit.x": 5})
 
@@ -344,7 +344,7 @@ def test_a_failed_effect_has_another_key_in_a_copy_or_fork(stage: Stage, how: st
     stage.app.fork(stage.run_id, again)
     fixed.append(True)
     for run_id in (other, stage.run_id):
-        stage.app.retry(run_id).result(5)
+        stage.app.retry(run_id).result(240)
     assert len(set(stage.calls)) == len(stage.calls) == 2
-    stage.app.retry(again).result(5)
+    stage.app.retry(again).result(240)
     assert len(stage.calls) == 2, "a fork takes over what its family has done since"

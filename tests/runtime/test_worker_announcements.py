@@ -137,7 +137,7 @@ def test_a_worker_ends_when_its_app_is_closed(tmp_path: Path, url: str, caplog: 
     thread.start()
     until(lambda: _known(app) == {"b"}, "the worker is at work")
     app.close()
-    thread.join(60)
+    thread.join(240)
     assert (thread.is_alive(), raised) == (False, [])
     assert "the worker ends because its store was closed" in caplog.text
 

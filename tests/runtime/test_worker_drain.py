@@ -32,14 +32,14 @@ def test_on_sigterm_a_step_under_way_is_recorded_and_its_run_is_given_back_or_en
     process.send_signal(signal.SIGTERM)
     time.sleep(0.1)
     Path(f"{place}.go").touch()
-    assert process.wait(30) == 0
+    assert process.wait(240) == 0
     with make_app(url) as app:
         row = app.store.port.run("one")
         assert row is not None
         assert (row.status, row.owner) in (("ready", ""), ("completed", ""))
         assert "step" in [entry.kind for entry in app.store.journal("one")]
         app.worker().run(until_idle=True)
-        assert app.handle("one").result(timeout=10) == "held"
+        assert app.handle("one").result(timeout=240) == "held"
         assert app.store.verify().problems == []
     assert len(told(place, "step", "hold")) == 1
     assert len(told(place, "effect", "mail")) == 1
@@ -53,12 +53,12 @@ def test_a_step_longer_than_the_drain_leaves_its_run_to_others_at_once_and_write
     process.send_signal(signal.SIGTERM)
     until(lambda: told(place, "worker", "ended"))
     with make_app(url) as app:
-        assert app.resume("one").result(timeout=10) == "held"  # long before its lease
+        assert app.resume("one").result(timeout=240) == "held"  # long before its lease
         before, row = [entry.kind for entry in app.store.journal("one")], app.store.port.run("one")
         Path(f"{place}.go").touch()  # the old process goes on with its step
         until(lambda: told(place, "user", "LeaseLost"))
         Path(f"{place}.exit").touch()
-        assert process.wait(30) == 0
+        assert process.wait(240) == 0
         assert [entry.kind for entry in app.store.journal("one")] == before
         assert app.store.port.run("one") == row
     assert [line.pid == process.pid for line in told(place, "effect", "mail")] == [False]
@@ -86,4 +86,4 @@ def test_a_parent_and_its_child_that_outlive_the_drain_are_both_brought_to_their
     assert len({line.key for line in told(place, "effect", "mail")}) == 1
     Path(f"{place}.exit").touch()
     other.send_signal(signal.SIGTERM)
-    assert (process.wait(30), other.wait(30)) == (0, 0)
+    assert (process.wait(240), other.wait(30)) == (0, 0)

@@ -76,7 +76,7 @@ def test_a_map_of_what_is_no_list_is_refused(local: Stage) -> None:
         return await run.map(len, 5)  # type: ignore[call-overload]
 
     with pytest.raises(holdfast.RunFailed, match="5 is not iterable"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 def test_a_fork_is_chosen_by_its_checkpoint_as_a_load_is(stage: Stage) -> None:
@@ -166,7 +166,7 @@ def test_an_effect_done_without_a_result_to_keep_tells_so_to_all_who_call_its_ke
     fork = stage.app.fork(stage.run_id, f"{stage.run_id}-b", at=1)
     stage.restart()
     for run_id in (stage.run_id, fork.run_id):
-        assert stage.app.answer(run_id, True).result(5) == [["Unstorable", "Unstorable"], True]
+        assert stage.app.answer(run_id, True).result(240) == [["Unstorable", "Unstorable"], True]
     assert stage.calls == [10]
 
 
@@ -179,7 +179,7 @@ def test_a_result_that_cannot_be_stored_is_not_reported_as_the_state(local: Stag
         return await getattr(run, call)(lambda: {"a": [object()]}, name="make")
 
     with pytest.raises(holdfast.RunFailed, match=r"the value at result\['a'\]\[0\] cannot be stored"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 def test_a_retry_policy_names_the_argument_that_is_wrong() -> None:
@@ -215,7 +215,7 @@ def test_the_time_of_a_gate_must_be_above_0(local: Stage, expires: Any) -> None:
         return await run.ask("ok?", bool, expires=expires)
 
     with pytest.raises(holdfast.RunFailed, match="expires must be a number of seconds, above 0, not"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 def test_the_workflows_of_a_worker_are_a_list_of_names_that_the_app_has(local: Stage) -> None:
@@ -240,7 +240,7 @@ def test_a_call_inside_a_step_is_refused_with_the_reason(local: Stage) -> None:
         return await run.step(lambda: run.step(len, "a"), name="outer")
 
     with pytest.raises(holdfast.RunFailed, match="the function of a step or effect cannot make calls of the run"):
-        local.start(flow).result(5)
+        local.start(flow).result(240)
 
 
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
@@ -266,4 +266,4 @@ def test_every_use_of_a_call_as_a_value_is_a_missing_await(awaiting: Stage, use:
 
     awaiting.flow(flow)
     with pytest.raises(holdfast.RunFailed, match=r"MissingAwait: await is missing before run\.step\(len\)"):
-        awaiting.start(flow).result(5)
+        awaiting.start(flow).result(240)

@@ -16,7 +16,7 @@ def run_hook(message: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     path = tmp_path / "COMMIT_EDITMSG"
     path.write_text(message, "utf-8")
     command = [sys.executable, str(HOOKS / "commit-msg"), str(path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_git_runs_the_hook_once_hooks_path_is_set(tmp_path: Path) -> None:
 
     def git(*arguments: str) -> int:
         command = ["git", *author, *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, timeout=60, check=False).returncode
+        return subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, timeout=240, check=False).returncode
 
     assert git("init") == 0
     assert git("commit", "--allow-empty", "-m", "wip") == 1

@@ -90,7 +90,7 @@ def test_those_who_wait_are_committed_together_and_get_their_own_results() -> No
     wait_until(lambda: len(committer._blocked) == 19)
     applied.gate.set()
     for thread in first + rest:
-        thread.join(30)
+        thread.join(240)
     assert [len(batch) for batch in applied.batches] == [1, 19]
     assert {n: outcome.checkpoint_id for n, outcome in results.items()} == {n: f"r{n}" for n in range(20)}  # type: ignore[union-attr]
 
@@ -171,7 +171,7 @@ def test_blocking_and_awaiting_callers_mix_and_nobody_is_forgotten() -> None:
                 done.append(committer.commit(commit(f"{number}-{i}")))
 
     for thread in in_threads(8, work):
-        thread.join(60)
+        thread.join(240)
         assert not thread.is_alive()
     wait_until(lambda: len(done) == 1600)
     names = [name for batch in applied.batches for name in batch]
@@ -211,7 +211,7 @@ def test_who_comes_in_the_moment_a_leader_stops_is_not_forgotten() -> None:
 
     sly.before_release.append(come)
     committer.commit(commit("first"))
-    late.join(30)
+    late.join(240)
     assert not late.is_alive()
     assert applied.batches == [["first"], ["late"]]
 
@@ -235,7 +235,7 @@ def test_a_leader_that_is_stopped_leaves_nobody_waiting() -> None:
     wait_until(lambda: len(committer._blocked) == 4)
     applied.gate.set()
     for thread in first + rest:
-        thread.join(30)
+        thread.join(240)
         assert not thread.is_alive()
     assert len(results) == 5
     assert any(isinstance(result, KeyboardInterrupt) for result in results)
@@ -256,7 +256,7 @@ def test_a_forked_process_starts_with_nobody_waiting() -> None:
     assert os.waitpid(child, 0)[1] == 0
     applied.gate.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(240)
 
 
 def test_whose_commit_was_carried_out_before_it_could_lead_does_not_keep_the_lead() -> None:
@@ -284,7 +284,7 @@ def test_whose_commit_was_carried_out_before_it_could_lead_does_not_keep_the_lea
     wait_until(lambda: len(applied.batches) == 2 and not committer._leading.locked())
     go_on.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(240)
         assert not thread.is_alive()
     assert committer.commit(commit("after")).checkpoint_id == "after"  # type: ignore[union-attr]
     assert sorted(name for batch in applied.batches for name in batch) == ["after", "first", "late", "second"]
@@ -316,6 +316,29 @@ def test_who_is_interrupted_while_waiting_leaves_at_once_and_nothing_of_it_is_do
         signal.signal(signal.SIGALRM, before)
     applied.gate.set()
     for thread in leader + interrupter:
-        thread.join(30)
+        thread.join(240)
     assert committer.commit(commit("after")).checkpoint_id == "after"  # type: ignore[union-attr]
     assert applied.batches == [["first"], ["after"]]
+
+
+def test_an_async_commit_that_arrives_while_the_committer_closes_gets_its_result() -> None:
+    applied, found = Applied(), []
+    committer = Committer(applied)
+    done = threading.Event()
+    committer.submit(commit("first"), lambda _: done.set())
+    assert done.wait(30)
+
+    class LateQueue(deque[Any]):
+        """The committer is closed, and its thread ends, just before a commit is queued."""
+
+        def append(self, ticket: Any) -> None:
+            helper = committer._helper
+            committer.close()
+            assert helper is not None
+            helper.join(240)
+            assert not helper.is_alive()
+            super().append(ticket)
+
+    committer._awaited = LateQueue()
+    committer.submit(commit("late"), found.append)
+    assert [result.checkpoint_id for result in found] == ["late"]

@@ -262,7 +262,7 @@ def test_a_file_that_is_removed_before_its_lock_is_taken_is_no_sign_of_life(
     assert between.met == 4, "the one that was removed: by both, and found dead before; and a new one"
     assert len(os.listdir(directory)) == 1
     looked = subprocess.run(
-        [sys.executable, "-c", REMOVE_DEAD, str(directory)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", REMOVE_DEAD, str(directory)], capture_output=True, text=True, check=True, timeout=240
     )
     assert looked.stdout == "False\n"
     assert len(os.listdir(directory)) == 1

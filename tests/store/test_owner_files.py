@@ -53,14 +53,14 @@ def directory_of(url: str) -> Path:
 
 def test_a_script_that_ends_without_closing_leaves_no_directory_of_owners(url: str) -> None:
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", SCRIPT, url], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", SCRIPT, url], check=True, timeout=240)
         assert not directory_of(url).exists()
 
 
 def test_a_script_that_ends_while_it_holds_a_run_is_known_to_be_dead_at_once(url: str) -> None:
     with holdfast.open(url) as store:
         store.save("run", 1)
-        subprocess.run([sys.executable, "-c", LEFT_HOLDING, url], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", LEFT_HOLDING, url], check=True, timeout=240)
         assert liveness_of(store.port).owner_is_dead("w1")
         assert store.claim("run", owner="w2") is not None
     assert not directory_of(url).exists()

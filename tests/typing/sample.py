@@ -101,7 +101,7 @@ def outside() -> None:
     reveal_type(app.start(plain, order).result())  # list[Order]
     reveal_type(app.start(plain, order, note="n"))  # Handle[list[Order]]
     reveal_type(app.start(plain, order, run_id="r", metadata={"a": 1}))  # Handle[list[Order]]
-    reveal_type(app.start(plain, order, metadata={"a": 1}).result(5))  # list[Order]
+    reveal_type(app.start(plain, order, metadata={"a": 1}).result(240))  # list[Order]
     reveal_type(app.start(waiting, 3).result())  # str
     reveal_type(app.start("plain", order).result())  # Any
     reveal_type(app.handle("r").result())  # Any

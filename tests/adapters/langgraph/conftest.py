@@ -1,4 +1,4 @@
-"""The matrix: the saver on all four stores, called blocking and awaiting; SQLite and PostgreSQL in turns each way."""
+"""Fixtures: the saver on all four stores, called blocking and awaiting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MATRIX = matrix_params([("memory", "awaiting"), ("dir", "blocking"), *SQL], dai
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
-    """A place for databases; in memory where there is such a place, since nothing here is about the disk."""
+    """A directory for databases, in memory if possible, because no test here concerns the disk."""
     with quick_folder("langgraph") as found:
         yield found
 
@@ -66,7 +66,7 @@ def url(request: pytest.FixtureRequest, folder: Path) -> str:
 
 @pytest.fixture
 def thread() -> str:
-    """A thread that nobody else uses."""
+    """The id of a thread that no other test uses."""
     return f"thread-{next(_count)}"
 
 
@@ -75,13 +75,13 @@ def thread() -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def source(request: pytest.FixtureRequest, folder: Path) -> Source:
-    """A database of LangGraph's."""
+    """A database of LangGraph."""
     return Source(request.param, folder, f"source-{next(_count)}")
 
 
 @pytest.fixture
 def sqlite_source(folder: Path) -> Source:
-    """One that is a file."""
+    """A database of LangGraph that is a file."""
     return Source("sqlite", folder, f"source-{next(_count)}")
 
 

@@ -1,4 +1,4 @@
-"""Processes that need LangGraph, without the seconds it takes to load it: forks of one that has it.
+"""Starts processes by forking one that has loaded LangGraph, which saves seconds.
 
 `python -m tests.adapters.langgraph.forge` reads lines of JSON: [program, arguments, when to kill it or null]. For
 each it makes a process, waits for its end, and answers with how it ended and what it printed.
@@ -41,7 +41,7 @@ class Forge:
         return Ended(*json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=240)
 
 
 def _child(program: str, args: list[str], output: int) -> None:

@@ -1,4 +1,4 @@
-"""A saver whose saves land in an order that the test chooses, and graphs whose namespaces are saved side by side."""
+"""A saver that saves in an order chosen by the test, and graphs with concurrent namespaces."""
 
 from __future__ import annotations
 

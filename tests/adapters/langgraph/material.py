@@ -48,13 +48,13 @@ def id_of(found: RunnableConfig) -> str:
 
 
 class Plain(TypedDict):
-    """Messages as most graphs keep them."""
+    """Messages in an ordinary channel."""
 
     messages: Annotated[list[AnyMessage], add_messages]
 
 
 class Delta(TypedDict):
-    """Messages as differences."""
+    """Messages in a delta channel."""
 
     messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer, snapshot_frequency=7)]
 
@@ -69,12 +69,12 @@ def chat(saver: Any, state: type = Plain) -> Any:
 
 
 def said(text: str) -> dict[str, Any]:
-    """What a user says."""
+    """Return the input of a graph: messages of a user."""
     return {"messages": [HumanMessage(text)]}
 
 
 def texts(messages: list[AnyMessage]) -> list[Any]:
-    """What was said."""
+    """Return the texts of the messages."""
     return [message.content for message in messages]
 
 

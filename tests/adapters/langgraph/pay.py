@@ -1,4 +1,4 @@
-"""Processes that pay once they are allowed to.
+"""Processes that pay after an approval.
 
 `python -m tests.adapters.langgraph.pay` reads lines of JSON: [URL, THREAD, OUT, HOW, SECONDS]. For each it makes a
 process (a fork, since loading LangGraph takes seconds), answers with its id, and the process resumes the waiting
@@ -52,7 +52,7 @@ def graph(saver: Any, out: Path | None = None, seconds: float = 0.0) -> Any:
 
 
 def note(out: Path, line: str) -> None:
-    """Write a line, whole and at once."""
+    """Append a line in one write."""
     file = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, f"{line}\n".encode())
     os.close(file)
@@ -87,7 +87,7 @@ def child(url: str, thread: str, out: str, how: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children; they are gone when they end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children are not waited for; the kernel removes them
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

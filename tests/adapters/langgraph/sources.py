@@ -1,4 +1,4 @@
-"""LangGraph's own databases, written by its own savers, for migrations to read."""
+"""Databases of LangGraph's own savers, as sources of migrations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Source:
             yield postgres
 
     def execute(self, statement: str, *values: Any) -> None:
-        """Change something by another road."""
+        """Execute a statement on the database directly."""
         with self.saver() as saver:
             saver.get_tuple({"configurable": {"thread_id": "-"}})
             if self.kind == "sqlite":
@@ -63,15 +63,15 @@ class Source:
             else:
                 saver.conn.execute(statement.replace("?", "%s"), values)
 
-    def looks(self) -> dict[str, str]:
-        """What the files are made of; nothing of a server's."""
+    def file_hashes(self) -> dict[str, str]:
+        """Return hashes of the files; nothing for a server."""
         files = self.path.parent.glob(self.path.name + "*") if self.kind == "sqlite" else ()
         return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 @dataclass
 class Order:
-    """A type that nobody has allowed."""
+    """A type that is not allowed."""
 
     number: int
     note: str
@@ -173,7 +173,7 @@ THREADS = ("chat", "delta", "mixed", "waiting", "answered")
 
 
 def assert_same(source: Source, url: str, *threads: str) -> None:
-    """Both savers must give the same, by `list` and by `get_tuple`."""
+    """Check that both savers return the same, by `list` and by `get_tuple`."""
     with source.saver() as theirs, HoldfastSaver(url, allow=[Order]) as ours:
         names = threads or THREADS
         expected, found = all_of(theirs, *names), all_of(ours, *names)
@@ -188,7 +188,7 @@ def assert_same(source: Source, url: str, *threads: str) -> None:
 
 
 def clean(report: Migrated, **expected: Any) -> Migrated:
-    """The report, if it has no problems and says this."""
+    """Return the report, after checking that it has no problems and these numbers."""
     assert report.problems == []
     assert report.skipped == []
     for name, value in expected.items():

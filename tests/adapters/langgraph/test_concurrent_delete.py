@@ -1,4 +1,4 @@
-"""Removing beside others: graphs that run, other removals, threads deleted and begun anew."""
+"""Removal beside running graphs, other removals, and threads that are deleted and recreated."""
 
 from __future__ import annotations
 
@@ -39,15 +39,17 @@ def _chain(saver: HoldfastSaver, thread: str, count: int) -> list[Any]:
     return parents[1:]
 
 
-def test_the_newest_stays_although_another_removes_what_was_to_stay(saver: HoldfastSaver, thread: str) -> None:
+def test_the_newest_is_kept_although_another_process_removes_kept_checkpoints(
+    saver: HoldfastSaver, thread: str
+) -> None:
     made = _chain(saver, thread, 4)
     _interrupting(saver, lambda: HoldfastSaver(saver.store).delete_for_runs([f"{thread}-3"]))
     saver.prune([thread])
     assert [one.config for one in saver.list(config(thread))] == [made[2]]
 
 
-def test_a_thread_begun_anew_meanwhile_is_not_touched(saver: HoldfastSaver, thread: str) -> None:
-    """Its numbers begin anew, so they are no names."""
+def test_a_thread_recreated_meanwhile_is_not_changed(saver: HoldfastSaver, thread: str) -> None:
+    """The numbers of its checkpoints start again, so they do not identify a checkpoint."""
     _chain(saver, thread, 4)
     new: list[Any] = []
 
@@ -60,7 +62,7 @@ def test_a_thread_begun_anew_meanwhile_is_not_touched(saver: HoldfastSaver, thre
     assert [one.config for one in saver.list(config(thread))] == new[::-1]
 
 
-def test_a_thread_deleted_meanwhile_does_not_come_back(saver: HoldfastSaver, thread: str) -> None:
+def test_a_thread_deleted_meanwhile_does_not_reappear(saver: HoldfastSaver, thread: str) -> None:
     first = saver.put(config(thread), checkpoint({}, channel_versions={"d": 1}), delta_described(0), {"d": 1})
     saver.put_writes(first, [("d", 1)], "t")
     saver.put(first, checkpoint({}, channel_versions={"d": 2}), delta_described(1), {"d": 2})
@@ -79,7 +81,7 @@ def test_a_thread_deleted_meanwhile_does_not_come_back(saver: HoldfastSaver, thr
 
 
 def test_a_delta_checkpoint_is_not_saved_without_its_parent(caller: Caller, thread: str) -> None:
-    """It could never be read. The graph that runs hears of it, and the thread stays as it is."""
+    """It could never be read. The running graph gets an error, and the thread does not change."""
     first = caller.put(config(thread), checkpoint({}, channel_versions={"d": 1}), delta_described(0), {"d": 1})
     second = caller.put(
         first, checkpoint({}, channel_versions={"d": 2}), delta_described(1) | {"run_id": thread}, {"d": 2}
@@ -88,11 +90,11 @@ def test_a_delta_checkpoint_is_not_saved_without_its_parent(caller: Caller, thre
     with pytest.raises(ParentRemoved, match="parent"):
         caller.put(second, checkpoint({}, channel_versions={"d": 3}), delta_described(2), {"d": 3})
     assert caller.get_tuple(config(thread)).config == first
-    caller.put(second, checkpoint({"d": 1}, version=3), described(2), {"d": 3})  # with its value it needs nobody
+    caller.put(second, checkpoint({"d": 1}, version=3), described(2), {"d": 3})  # with its value it needs no ancestor
 
 
-def test_langgraph_says_which_channels_are_delta_channels(saver: HoldfastSaver, thread: str) -> None:
-    """What folds depend on. If this fails, pruning with this LangGraph would lose what delta channels hold."""
+def test_the_metadata_of_langgraph_names_the_delta_channels(saver: HoldfastSaver, thread: str) -> None:
+    """Folds depend on this. If it fails, pruning with this LangGraph would lose values of delta channels."""
     graph = chat(saver, Delta)
     for turn in range(9):
         graph.invoke(said(f"m{turn}"), config(thread))
@@ -104,7 +106,7 @@ def test_langgraph_says_which_channels_are_delta_channels(saver: HoldfastSaver, 
 
 
 def test_many_delta_channels_are_folded_like_few(saver: HoldfastSaver, thread: str) -> None:
-    """So many that LangGraph's count of them is too long to be searched for."""
+    """LangGraph's metadata of so many channels is too long to be searched."""
     names = [f"channel-{n:03}" for n in range(300)]
     parent = config(thread)
     versions: dict[str, Any] = dict.fromkeys(names, 1)
@@ -162,8 +164,8 @@ def test_graphs_and_retention_run_beside_each_other(url: str, thread: str) -> No
     assert problems == []
 
 
-def test_a_walk_notices_that_an_ancestor_went_while_it_was_read(saver: HoldfastSaver, thread: str) -> None:
-    """A checkpoint goes together with its writes: one whose row was read before must not seem to have none."""
+def test_a_walk_detects_that_an_ancestor_was_removed_meanwhile(saver: HoldfastSaver, thread: str) -> None:
+    """A checkpoint is removed with its writes: one whose row was read before must not appear without writes."""
     first = saver.put(config(thread), checkpoint({}, channel_versions={"d": 1}), delta_described(0), {"d": 1})
     saver.put_writes(first, [("d", "kept")], "t")
     second = saver.put(first, checkpoint({}, channel_versions={"d": 2}), delta_described(1), {"d": 2})
@@ -200,7 +202,7 @@ def test_a_listed_checkpoint_has_its_writes_or_is_not_listed(saver: HoldfastSave
     assert [len(one.pending_writes or ()) for one in saver.list(config(thread))] == [1]
 
 
-def test_parents_that_lead_in_a_circle_are_said_to(saver: HoldfastSaver, thread: str) -> None:
+def test_a_cycle_of_parents_is_reported(saver: HoldfastSaver, thread: str) -> None:
     put = checkpoint({}, channel_versions={"d": 1})
     saver.put(config(thread, "", put["id"]), put, described(), {"d": 1})
     with pytest.raises(DamagedData, match="lead back"):

@@ -1,4 +1,4 @@
-"""Removing checkpoints takes nothing from those that stay: delta channels, branches, other threads."""
+"""Removal of checkpoints does not change kept ones: delta channels, branches, other threads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _runs(thread: str, run: str, turns: int = 3) -> list[str]:
 
 
 def _history(caller: Caller, graph: Any, thread: str) -> list[list[Any]]:
-    """What was said, at every checkpoint of the graph."""
+    """Return the messages at every checkpoint of the graph."""
     found = []
     for one in caller.list(config(thread)):
         values = caller.state(graph, one.config).values
@@ -46,7 +46,7 @@ def _history(caller: Caller, graph: Any, thread: str) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("state", [Plain, Delta])
-def test_pruned_threads_have_the_same_state_and_go_on(caller: Caller, thread: str, state: type) -> None:
+def test_pruned_threads_have_the_same_state_and_continue(caller: Caller, thread: str, state: type) -> None:
     """The newest checkpoint of a delta graph is rarely one that holds the whole value."""
     graph = chat(caller.saver, state)
     for round_ in range(4):
@@ -129,11 +129,11 @@ def test_a_missing_ancestor_is_an_error_and_never_an_empty_value(saver: Holdfast
         HoldfastSaver(saver.store).get_delta_channel_history(config=config(thread), channels=["messages"])
     with pytest.raises(DamagedData, match="parent"):
         graph.get_state(config(thread))
-    with pytest.raises(DamagedData, match="parent"):  # and pruning does not make it look whole
+    with pytest.raises(DamagedData, match="parent"):  # and pruning does not hide the damage
         saver.prune([thread])
 
 
-def test_going_on_from_a_checkpoint_while_it_is_pruned_is_noticed(saver: HoldfastSaver, thread: str) -> None:
+def test_a_thread_that_continues_from_a_checkpoint_being_pruned_is_detected(saver: HoldfastSaver, thread: str) -> None:
     root = saver.put(config(thread), checkpoint({"a": 1}), described(), {"a": 1})
     saver.put(root, checkpoint({"a": 2}, version=2), described(1), {"a": 2})
     port = saver.store.port
@@ -141,7 +141,7 @@ def test_going_on_from_a_checkpoint_while_it_is_pruned_is_noticed(saver: Holdfas
     late: list[Any] = []
 
     def slow_prune(run_id: str, choose: Any, *, reopen: bool = False) -> Any:
-        if not late:  # somebody travels back to the root and goes on from there, between plan and removal
+        if not late:  # another caller continues from the root between plan and removal
             late.append(saver.put(root, checkpoint({}, channel_versions={"d": 1}), delta_described(2), {"d": 1}))
         return prune(run_id, choose, reopen=reopen)
 
@@ -205,7 +205,7 @@ def test_a_claimed_thread_is_not_deleted(caller: Caller, thread: str) -> None:
     assert caller.get_tuple(config(thread)) is None
 
 
-def test_a_deleted_thread_begins_anew(caller: Caller, thread: str) -> None:
+def test_a_deleted_thread_starts_empty(caller: Caller, thread: str) -> None:
     long = [HumanMessage("x" * 500, id=str(n)) for n in range(30)]
     for _ in range(2):
         caller.put(config(thread), checkpoint({"messages": long}), described(), {"messages": 1})

@@ -1,4 +1,4 @@
-"""Prunes of threads with delta channels by the store and by the command: nothing a kept checkpoint needs goes."""
+"""Prunes of threads with delta channels, by the store and by the command."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def saver(request: pytest.FixtureRequest) -> Iterator[HoldfastSaver]:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_keeps_what_delta_channels_need_and_says_so(own_url: str, tmp_path: Path) -> None:
+def test_the_command_keeps_what_delta_channels_need_and_reports_it(own_url: str, tmp_path: Path) -> None:
     with HoldfastSaver(own_url) as saver:
         _talk(saver, "delta")
         _talk(saver, "plain", Plain)
@@ -134,7 +134,7 @@ def test_the_command_folds_if_asked_to_and_keeps_one_checkpoint(own_url: str, tm
     assert [line["checkpoints_kept"] for line in planned.data["runs"]] == [1]
     assert _read_elsewhere(own_url, "delta") == [SAID]
     assert command("verify", "--store", own_url, cwd=tmp_path).code == 0
-    with HoldfastSaver(own_url) as saver:  # it goes on from the fold, and so does a prune without folding
+    with HoldfastSaver(own_url) as saver:  # it continues from the fold, and so does a prune without folding
         assert saver.store.runs()[0].updated_at == used
         chat(saver, Delta).invoke(said("and?"), config("delta"))
         saver.store.prune("delta", Keep(last=1))
@@ -142,7 +142,7 @@ def test_the_command_folds_if_asked_to_and_keeps_one_checkpoint(own_url: str, tm
         assert saver.store.verify().ok
 
 
-def test_what_folding_is_said_to_free_is_what_it_frees(own_url: str, tmp_path: Path) -> None:
+def test_a_dry_run_reports_what_folding_frees(own_url: str, tmp_path: Path) -> None:
     """The folds need much of what the ancestors held, which therefore is not freed."""
     with HoldfastSaver(own_url) as saver:
         graph = chat(saver, Delta)
@@ -225,7 +225,7 @@ def test_forks_copies_and_archives_have_what_delta_channels_need(saver: Holdfast
 
 
 def test_a_subgraph_is_protected_like_the_graph(saver: HoldfastSaver, thread: str) -> None:
-    """What a lane needs lies on that lane; ids are not unique across lanes."""
+    """A lane needs only checkpoints of that lane; ids are not unique across lanes."""
     for lane in ("", "sub:1"):
         parent = config(thread, lane)
         for step in range(4):
@@ -344,7 +344,7 @@ def test_a_delta_channel_that_a_graph_gets_later_needs_no_removed_ancestors(save
     assert saver.store.verify().ok
 
 
-def test_users_see_nothing_of_it_in_their_metadata(saver: HoldfastSaver, thread: str) -> None:
+def test_the_protection_is_not_visible_in_the_metadata(saver: HoldfastSaver, thread: str) -> None:
     _talk(saver, thread)
     saver.store.prune(thread, Keep(last=1))
     for one in saver.list(config(thread)):

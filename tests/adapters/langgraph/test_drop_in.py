@@ -99,7 +99,7 @@ def test_a_copy_with_more_types_shares_the_store_and_the_claims(how: Any, thread
             saver.get_tuple(config(thread))
 
 
-def test_messages_kept_in_mind_hold_no_types_that_another_copy_may_not_read(thread: str) -> None:
+def test_cached_messages_have_no_types_that_another_copy_may_not_read(thread: str) -> None:
     """A message may carry an enum; a strict copy that does not know the type must not be given one made before."""
     with HoldfastSaver("memory:", serde=JsonPlusSerializer(allowed_msgpack_modules=None)) as blind:
         seeing: Any = blind.with_allowlist([(Urgency.__module__, "Urgency")])
@@ -192,7 +192,7 @@ def test_metadata_is_found_by_a_filter_of_lists(caller: Caller, thread: str, wan
 
 
 def test_a_dot_in_a_filter_is_part_of_the_name(caller: Caller, thread: str) -> None:
-    """As on LangGraph's PostgreSQL saver; its SQLite saver looks into nested metadata. docs/langgraph.md says so."""
+    """As on LangGraph's PostgreSQL saver; its SQLite saver searches nested metadata (docs/langgraph.md)."""
     made = checkpoint({"a": 1})
     caller.put(config(thread), made, described(3, **_METADATA), made["channel_versions"])
     assert len(caller.list(config(thread), filter={"dotted.key": "literal"})) == 1

@@ -189,7 +189,7 @@ def test_list_finds_by_metadata_and_pages(caller: Caller, thread: str) -> None:
     assert caller.list(config(thread), limit=0) == []
     one = caller.list(config(thread, "", ids[100]))
     assert [found.metadata["step"] for found in one] == [100]
-    # A checkpoint that is gone still says what is older, by its id.
+    # The id of a removed checkpoint still determines which checkpoints are older.
     assert len(caller.list(config(thread), before=config(thread, "", ids[10][:-1] + "~"))) in (10, 11)
 
 
@@ -265,7 +265,7 @@ def test_long_metadata_is_kept_and_not_searched(caller: Caller, thread: str) -> 
     assert caller.get_tuple(config(thread)).metadata == {**described(1), **many}
 
 
-def test_attachments_of_others_are_no_writes(caller: Caller, thread: str) -> None:
+def test_other_attachments_are_not_writes(caller: Caller, thread: str) -> None:
     at = caller.put(config(thread), checkpoint(), described(), {})
     for key in ("summary:v1", "w:1", "w1:task", "write"):
         caller.saver.store.attach(thread, id_of(at), key, {"text": "…"})
@@ -310,7 +310,7 @@ def test_a_wrong_limit_is_refused_at_once(saver: HoldfastSaver, thread: str, lim
         saver.list(config(thread), limit=limit)
 
 
-def test_a_run_of_a_workflow_is_no_thread(folder: Any) -> None:
+def test_a_run_of_a_workflow_is_not_a_thread(folder: Any) -> None:
     with holdfast.open(f"sqlite:{folder / 'shared.db'}") as store:
         store.save("order-17", {"a": 1}, workflow="refund")
         saver = HoldfastSaver(store)

@@ -1,4 +1,4 @@
-"""A long conversation costs about what is said in it: bytes, and work for each turn. `make bench` measures times."""
+"""Bytes and work per turn of a long conversation. `make bench` measures times."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_bytes_on_disk_are_at_most_three_times_the_messages(tmp_path: Path) -> N
 def test_a_turn_serialises_and_makes_only_new_messages(
     turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the process that goes on: nothing is fetched again, and no message is made anew that was made before."""
+    """In the same process nothing is fetched again, and no message is built twice."""
     with HoldfastSaver(f"sqlite:{tmp_path / 'agent.db'}") as saver:
         graph = _graph(saver)
         for turn in range(turns):
@@ -74,7 +74,7 @@ def test_a_turn_serialises_and_makes_only_new_messages(
         assert len(fetched) <= 4
 
 
-def test_the_check_of_types_looks_only_at_new_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_are_checked_only_in_new_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     check = StrictSerializer.check
 

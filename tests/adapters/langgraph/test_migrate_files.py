@@ -1,4 +1,4 @@
-"""Migrating from SQLite leaves no trace in the source, whoever else has it open; and survives being killed."""
+"""Migration from SQLite changes no file of the source, and can be killed and repeated."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def writer(source: Source, first: str, then: str) -> Iterator[Forked]:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         if then == "die":
-            process.wait(20)
+            process.wait(240)
         yield process
     finally:
         process.close()
@@ -99,18 +99,18 @@ def end(process: Forked) -> None:
     """Let the process end, as it does when its input ends."""
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(240) == 0
 
 
 def files(source: Source) -> set[str]:
-    return {name.removeprefix(source.path.name) for name in source.looks()}
+    return {name.removeprefix(source.path.name) for name in source.file_hashes()}
 
 
 def moved(source: Source, target: str) -> None:
-    """Migrate, and see that the source's files are what they were."""
-    before = source.looks()
+    """Migrate, and check that the files of the source did not change."""
+    before = source.file_hashes()
     report = migrate(source.url, target)
-    assert source.looks() == before
+    assert source.file_hashes() == before
     assert (report.problems, report.skipped, report.threads) == ([], [], 2)
 
 
@@ -178,7 +178,7 @@ def test_a_source_that_may_not_be_written_to(source: Source, target: str) -> Non
 def test_a_source_that_this_process_has_open_is_refused(source: Source, target: str) -> None:
     with source.saver() as saver:
         chat(saver).invoke(said("one"), of("chat"))
-        with pytest.raises(InvalidInput, match="this process has"):
+        with pytest.raises(InvalidInput, match="this process already has"):
             migrate(source.url, target)
     assert migrate(source.url, target).threads == 1
 
@@ -202,7 +202,7 @@ def test_a_source_that_is_being_written_to(source: Source, target: str, first: s
 
 
 def test_a_quiet_source_that_changes_while_it_is_read_is_read_again(source: Source, target: str) -> None:
-    """Nothing protects a reader of a database that nobody had open; it must notice by itself."""
+    """A database that no process has open is read without locks, so the reader must detect changes itself."""
     filled(source, 3)
     calls = itertools.count()
 
@@ -220,7 +220,7 @@ def test_a_quiet_source_that_changes_while_it_is_read_is_read_again(source: Sour
     assert_same(source, target)
 
 
-def test_a_reader_that_nothing_protects_notices_a_change(source: Source) -> None:
+def test_a_reader_without_locks_detects_a_change(source: Source) -> None:
     filled(source, 1)
     reader = open_source(source.url)
     with reader.snapshot():
@@ -230,7 +230,7 @@ def test_a_reader_that_nothing_protects_notices_a_change(source: Source) -> None
             end(process)
         with pytest.raises(SourceChanged):
             reader.check()
-    with reader.snapshot():  # opened anew
+    with reader.snapshot():  # opens the file again
         reader.check()
         assert len(list(reader.rows("chat"))) == 6
     reader.close()
@@ -302,7 +302,7 @@ def test_a_migration_into_a_file_need_not_wait_for_one_that_was_killed(
     assert report.seconds < LEASE_S / 2
 
 
-def test_a_half_moved_thread_that_was_continued_is_left_alone(forge: Forge, source: Source, target: str) -> None:
+def test_a_half_moved_thread_that_was_continued_is_skipped(forge: Forge, source: Source, target: str) -> None:
     filled(source, 3)
     at = 2
     assert killed(forge, source.url, target, "after", at) is None
@@ -310,7 +310,7 @@ def test_a_half_moved_thread_that_was_continued_is_left_alone(forge: Forge, sour
         (thread,) = {found.config["configurable"]["thread_id"] for found in saver.list(None) if found}
         newest = saver.get_tuple(of(thread))
         assert newest is not None
-        with saver.claim(thread):  # which sees that the migration is dead
+        with saver.claim(thread):  # which detects that the migration died
             saver.put_writes(newest.config, [("question", "?")], "another task")
         before = all_of(saver, thread)
         report = migrate(source.url, saver.store)

@@ -1,4 +1,4 @@
-"""Migrating what is old, odd or damaged, and what is no database of LangGraph at all."""
+"""Migration of old, unusual and damaged databases, and of files that are not LangGraph databases."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_checkpoint_that_comes_late_does_not_become_the_newest(sqlite_source: 
     "UPDATE checkpoints SET type = 'pickle' WHERE thread_id = 'chat'",
     "UPDATE checkpoints SET thread_id = 'a' || char(10) WHERE thread_id = 'chat'",
 ])  # fmt: skip
-def test_rows_that_make_no_sense_are_reported(sqlite_source: Source, file_target: str, statement: str) -> None:
+def test_invalid_rows_are_reported(sqlite_source: Source, file_target: str, statement: str) -> None:
     with sqlite_source.saver() as saver:
         chat(saver).invoke(said("one"), of("chat"))
         chat(saver).invoke(said("one"), of("fine"))
@@ -76,9 +76,7 @@ def test_rows_that_make_no_sense_are_reported(sqlite_source: Source, file_target
         assert {each.config["configurable"]["thread_id"] for each in ours.list(None)} == {"fine"}
 
 
-def test_a_missing_parent_is_told_apart_from_a_missing_ancestor_of_differences(
-    source: Source, file_target: str
-) -> None:
+def test_a_missing_parent_is_distinguished_from_a_missing_delta_ancestor(source: Source, file_target: str) -> None:
     filled(source, 3)
     gone: list[str] = []
     with source.saver() as saver:
@@ -148,9 +146,9 @@ def test_checkpoints_in_json_of_old_versions(sqlite_source: Source, file_target:
 def test_a_database_from_before_task_paths(sqlite_source: Source, file_target: str) -> None:
     filled(sqlite_source, 2)
     sqlite_source.execute("ALTER TABLE writes DROP COLUMN task_path")
-    before = sqlite_source.looks()
+    before = sqlite_source.file_hashes()
     clean(migrate(sqlite_source.url, file_target), threads=5)
-    assert sqlite_source.looks() == before
+    assert sqlite_source.file_hashes() == before
     assert_same(sqlite_source, file_target)  # whose saver adds the column, empty
 
 
@@ -183,22 +181,22 @@ def test_postgres_tables_on_the_search_path(folder: Path, file_target: str) -> N
     assert_same(source, file_target)
 
 
-def test_what_is_no_database_of_langgraph_is_refused(folder: Path, file_target: str) -> None:
+def test_a_database_that_is_not_langgraphs_is_refused(folder: Path, file_target: str) -> None:
     empty, foreign, text = (folder / f"{name}-{next(_count)}" for name in ("empty", "foreign", "text"))
     empty.touch()
     text.write_text("no database at all, but long enough to be taken for one" * 40)
     with holdfast.open(f"sqlite:{foreign}") as store:
         store.save("a", {})
     for path, what in (
-        (empty, "'checkpoints', 'writes' were looked for"),
-        (foreign, "were looked for"),
+        (empty, "which has the tables 'checkpoints', 'writes': it has no table 'checkpoints'"),
+        (foreign, "which has the tables 'checkpoints', 'writes': its table 'checkpoints' has no"),
         (text, "is not a SQLite database"),
     ):
         with pytest.raises(InvalidInput, match=what):
             migrate(str(path), file_target)
     with pytest.raises(InvalidInput, match="no SQLite database at"):
         migrate(f"sqlite:{folder / 'nowhere'}", file_target)
-    with pytest.raises(InvalidInput, match="'checkpoint_blobs', 'checkpoint_writes' were looked for"):
+    with pytest.raises(InvalidInput, match="'checkpoint_blobs', 'checkpoint_writes': it has no table"):
         migrate(shared_servers.new_url(), file_target)
     with pytest.raises(InvalidInput, match="same file"):
         migrate(str(foreign), f"sqlite:{foreign}")
@@ -212,17 +210,17 @@ def test_a_database_without_threads(source: Source, file_target: str) -> None:
     assert str(report).startswith("0 threads, 0 checkpoints, 0 writes moved")
 
 
-def test_a_store_that_lost_something_is_noticed(sqlite_source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_lost_data_is_detected(sqlite_source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast.adapters.langgraph.migration import convert
 
     filled(sqlite_source, 1)
-    real_kept, real_map = convert.kept, convert._map
+    to_stored, real_map = convert.to_stored, convert._map
 
     def spoiled(value: Any) -> Any:
-        return real_kept((value[0], value[1][:-1] + b"!")) if value[1].endswith(b"e") else real_kept(value)
+        return to_stored((value[0], value[1][:-1] + b"!")) if value[1].endswith(b"e") else to_stored(value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(convert, "kept", spoiled)
+        patch.setattr(convert, "to_stored", spoiled)
         assert any("the checkpoint's bytes" in text for text in migrate(sqlite_source.url, "memory:").problems)
     with monkeypatch.context() as patch:
         patch.setattr(convert, "attachments", lambda writes: {})
@@ -231,6 +229,6 @@ def test_a_store_that_lost_something_is_noticed(sqlite_source: Source, monkeypat
     def forgetful(body: bytes) -> Any:
         return {key: raw for key, raw in real_map(body).items() if key != "raw"}
 
-    with monkeypatch.context() as patch:  # a value lost on the very road on which the checkpoint is read
+    with monkeypatch.context() as patch:  # a value that is lost while the checkpoint is read
         patch.setattr(convert, "_map", forgetful)
         assert any("the checkpoint's bytes" in text for text in migrate(sqlite_source.url, "memory:").problems)

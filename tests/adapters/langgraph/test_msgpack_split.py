@@ -1,4 +1,4 @@
-"""Cutting a serialised value and joining it gives the very same bytes, whatever it is."""
+"""Splitting and joining a serialised value yields the same bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from holdfast.adapters.langgraph.serde import cut, joined
+from holdfast.adapters.langgraph.serde import cut, join
 
 _atoms = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(max_size=900)
@@ -29,12 +29,12 @@ _values = st.recursive(
 @given(_values)
 def test_any_value_is_joined_again(value: Any) -> None:
     data = ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
-    assert joined(cut(data)) == data
+    assert join(cut(data)) == data
 
 
 @given(st.binary(max_size=4000))
-def test_bytes_that_are_no_value_stay_as_they_are(data: bytes) -> None:
-    assert joined(cut(data)) == data
+def test_bytes_that_are_not_a_value_are_not_split(data: bytes) -> None:
+    assert join(cut(data)) == data
 
 
 def test_a_conversation_is_cut_into_its_messages() -> None:

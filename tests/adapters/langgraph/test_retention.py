@@ -102,7 +102,7 @@ def test_folding_a_thread_does_not_count_as_using_it() -> None:
     assert saver.retain(idle=3600.0).threads_removed == 1
 
 
-def test_an_idle_thread_that_wakes_up_meanwhile_stays() -> None:
+def test_an_idle_thread_that_continues_meanwhile_is_kept() -> None:
     saver, clock = _ten_days()
     clock.advance(24 * 3600)
     port = saver.store.port
@@ -117,7 +117,7 @@ def test_an_idle_thread_that_wakes_up_meanwhile_stays() -> None:
     assert _steps(saver)[0] == 77
 
 
-def test_a_claimed_thread_is_pruned_by_its_holder_and_passed_over_by_others() -> None:
+def test_a_claimed_thread_is_pruned_by_its_owner_and_skipped_by_others() -> None:
     saver, _ = _ten_days()
     saver.put(config("zz"), checkpoint(), described(0), {})
     saver.put(config("zz"), checkpoint(), described(1), {})
@@ -129,7 +129,7 @@ def test_a_claimed_thread_is_pruned_by_its_holder_and_passed_over_by_others() ->
     assert _steps(saver) == [9]
 
 
-def test_subgraphs_of_a_removed_part_of_the_history_go_with_it(caller: Caller, thread: str) -> None:
+def test_subgraphs_of_removed_checkpoints_are_removed(caller: Caller, thread: str) -> None:
     """Every call of a subgraph has a namespace of its own; one that remembers has the same each time, and stays."""
     inner: Any = StateGraph(Plain)
     inner.add_node("talk", lambda _: {"messages": [AIMessage("inside")]})
@@ -175,7 +175,7 @@ def test_a_waiting_subgraph_is_kept_by_retention(caller: Caller, thread: str) ->
     assert texts(found["messages"])[-1] == "answered"
 
 
-def test_a_claimed_idle_thread_stays() -> None:
+def test_a_claimed_idle_thread_is_kept() -> None:
     saver, clock = _ten_days()
     clock.advance(24 * 3600)
     with saver.claim("t", lease=30):

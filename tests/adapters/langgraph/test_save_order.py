@@ -1,4 +1,4 @@
-"""Saves of a graph and of its subgraphs land in any order: nothing about age follows from it."""
+"""Saves of a graph and its subgraphs arrive in any order, which does not determine their age."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_replay_gives_a_subgraph_its_state_of_then_however_saves_landed(caller
 def test_a_replay_of_nested_and_repeated_subgraphs_is_as_with_langgraphs_own_saver(
     caller: Caller, thread: str, durability: str
 ) -> None:
-    """Two levels, both of which remember, beside one that is called for each task anew."""
+    """Two levels with memory, beside a subgraph that is called separately for each task."""
 
     def made(saver: Any) -> Any:
         inmost = line(("talk", noting("t")), checkpointer=True)
@@ -183,10 +183,10 @@ def _interrupted(shop: Shop, shape: str, saver: Any) -> tuple[Any, list[list[str
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("verb", ["retain", "prune"])
 @pytest.mark.parametrize("shape", ["one", "remembering", "nested", "parallel"])
-def test_an_interrupted_subgraph_goes_on_where_it_was_after_a_cleanup(
+def test_an_interrupted_subgraph_continues_after_a_cleanup(
     caller: Caller, thread: str, shape: str, verb: str, part: int
 ) -> None:
-    """Whatever landed when: of the graph's own save and the subgraph's, and of the cleanup in between."""
+    """For every order of the graph's save, the subgraph's save and the cleanup."""
     saver = caller.saver
     assert isinstance(saver, LandingSaver)
 
@@ -213,9 +213,7 @@ class _DiedError(Exception):
     """The process died: this save and all that follow it did not happen."""
 
 
-def test_a_process_that_died_before_the_graphs_own_save_leaves_a_thread_that_goes_on(
-    caller: Caller, thread: str
-) -> None:
+def test_a_thread_continues_if_its_process_died_before_the_graphs_own_save(caller: Caller, thread: str) -> None:
     saver, shop = caller.saver, Shop()
     assert isinstance(saver, LandingSaver)
     graph, _, _ = _interrupted(shop, "one", saver)
@@ -251,7 +249,7 @@ def test_an_interrupted_subgraph_is_kept_with_every_durability(
     assert sum(shop.paid.values()) == payments
 
 
-def test_one_of_many_calls_that_waits_is_kept_and_finished_ones_go(caller: Caller, thread: str) -> None:
+def test_a_waiting_call_among_many_is_kept_and_finished_ones_are_removed(caller: Caller, thread: str) -> None:
     shop = Shop()
     graph: Any = StateGraph(Notes)
     graph.add_node("plain", line(("talk", noting("talk"))))

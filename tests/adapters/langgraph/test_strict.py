@@ -58,7 +58,7 @@ def _foreign(code: int, *parts: Any) -> bytes:
     ],
     ids=["alone", "in a list", "deep", "at the end"],
 )
-def test_a_type_nobody_allowed_is_not_written(caller: Caller, thread: str, value: Any) -> None:
+def test_a_type_that_is_not_allowed_is_not_written(caller: Caller, thread: str, value: Any) -> None:
     good = caller.put(config(thread), checkpoint({"a": 1}), described(), {"a": 1})
     with pytest.raises(TypeRefused, match=r"allow=\[(Order|Customer)\]") as refused:
         caller.put(good, checkpoint({"a": value}, version=2), described(), {"a": 2})
@@ -137,7 +137,7 @@ def test_the_bytes_are_langgraphs_own() -> None:
         assert StrictSerializer().loads_typed(data) == JsonPlusSerializer().loads_typed(data)
 
 
-def test_a_graph_hears_of_it_when_its_node_returns_such_a_type(caller: Caller, thread: str) -> None:
+def test_a_graph_raises_if_a_node_returns_a_refused_type(caller: Caller, thread: str) -> None:
     class State(TypedDict):
         order: Annotated[Any, lambda _old, new: new]
 

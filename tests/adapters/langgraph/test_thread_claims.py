@@ -1,4 +1,4 @@
-"""Who may move a thread on: what `claim` guarantees, and what the saver cannot guarantee without it."""
+"""The guarantees of `claim`, and what the saver cannot guarantee without it."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def test_a_process_that_comes_late_finds_the_thread_done(
     assert _lines(out) == {"paid 7": 1, "ok": 2}
 
 
-def test_a_process_without_a_claim_is_told_but_may_have_run_its_node(
+def test_saves_without_a_claim_are_refused_but_the_node_may_have_run(
     url: str, waiting: str, start: Callable[..., Payer], tmp_path: Path
 ) -> None:
-    """The limit: LangGraph saves in the background, so one that does not claim learns too late that it may not."""
+    """A limit: LangGraph saves in the background, so the refusal may come after the node has run."""
     out = tmp_path / "out"
     with HoldfastSaver(url) as saver, saver.claim(waiting):
         before = saver.get_tuple(config(waiting))
@@ -122,7 +122,7 @@ def test_a_process_without_a_claim_is_told_but_may_have_run_its_node(
 def test_two_processes_without_claims_both_pay(
     url: str, waiting: str, start: Callable[..., Payer], tmp_path: Path
 ) -> None:
-    """As with every saver. If this fails one day, LangGraph has learned to hold a thread: claim by default then."""
+    """As with every saver. If this fails, LangGraph has added claims of its own, and the saver should use them."""
     out = tmp_path / "out"
     processes = [start("plain", 1.0) for _ in range(2)]
     for process in processes:
@@ -130,11 +130,13 @@ def test_two_processes_without_claims_both_pay(
     assert _lines(out) == {"paid 7": 2, "ok": 2}
 
 
-def test_a_killed_holder_is_followed_by_another(
+def test_another_process_takes_over_from_a_killed_owner(
     url: str, waiting: str, start: Callable[..., Payer], tmp_path: Path
 ) -> None:
-    """On SQLite at once, for its lock is free; elsewhere when its lease has ended. The payment itself may be repeated:
-    what a node did before it was killed is not in the thread. Effects are for that."""
+    """On SQLite at once, because its lock is free; elsewhere at the latest when the lease has expired.
+
+    The payment itself may be repeated: what a node did before it was killed is not in the thread.
+    """
     out = tmp_path / "out"
     first = start("claim", 60)
     _until(lambda: _lines(out)["paid 7"] == 1)
@@ -149,13 +151,13 @@ def test_a_killed_holder_is_followed_by_another(
                 break
             except RunClaimed:
                 assert not url.startswith("sqlite")
-                assert time.monotonic() - begun < 30
+                assert time.monotonic() - begun < 240
                 time.sleep(0.1)
         assert pay.graph(saver).get_state(config(waiting)).values == {"amount": 7, "paid": True}
     assert _lines(out) == {"paid 7": 2}
 
 
-def test_a_holder_that_was_asleep_for_too_long_writes_nothing_more(
+def test_an_owner_that_was_stopped_past_its_lease_writes_nothing(
     url: str, waiting: str, start: Callable[..., Payer], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -252,27 +254,27 @@ def test_other_threads_are_not_touched_by_a_claim(saver: HoldfastSaver, thread: 
         assert again.fence == 3
 
 
-def test_what_fails_inside_a_claim_is_what_the_caller_hears(saver: HoldfastSaver, thread: str) -> None:
+def test_an_error_inside_a_claim_is_raised_to_the_caller(saver: HoldfastSaver, thread: str) -> None:
     with pytest.raises(ZeroDivisionError), saver.claim(thread):
         raise ZeroDivisionError
     assert _claims(saver, thread)
     claim = saver.claim(thread, lease=0.05)
     claim.__enter__()
-    claim._ended.set()  # its heart stops
+    claim._ended.set()  # stops the renewal of its lease
     time.sleep(0.2)
     assert _claims(HoldfastSaver(saver.store), thread)
     with pytest.raises(ClaimLost):
         claim.__exit__(None, None, None)
 
 
-def test_a_thread_that_is_not_there_can_be_claimed(saver: HoldfastSaver, thread: str) -> None:
+def test_a_thread_that_does_not_exist_can_be_claimed(saver: HoldfastSaver, thread: str) -> None:
     with saver.claim(thread):
         assert saver.get_tuple(config(thread)) is None
         saver.put(config(thread), checkpoint({"a": 1}), described(), {"a": 1})
     assert saver.get_tuple(config(thread)) is not None
 
 
-def test_a_claim_that_ends_in_another_context_is_given_back(saver: HoldfastSaver, thread: str) -> None:
+def test_a_claim_that_ends_in_another_context_is_released(saver: HoldfastSaver, thread: str) -> None:
     """As when a web server runs a generator's steps in contexts of their own."""
 
     def stream() -> Generator[int, None, None]:

@@ -49,7 +49,7 @@ def line(saver: HoldfastSaver, second: Any, **compiled: Any) -> Any:
 
 
 def status(caller: Caller, thread: str) -> str:
-    """The stored status, which must never call a thread completed that LangGraph would go on with."""
+    """Return the stored status, which must not be completed if LangGraph would continue the thread."""
     (info,) = [info for info in caller.saver.store.runs(workflow="langgraph", prefix=thread) if info.run_id == thread]
     return info.status
 
@@ -104,7 +104,7 @@ def test_a_thread_waits_for_an_interrupt_of_a_subgraph(caller: Caller, thread: s
 
 
 def test_a_thread_waits_until_all_that_a_node_joins_have_run(caller: Caller, thread: str) -> None:
-    """The name of a node may look like two names."""
+    """The name of a node may contain the separator of names."""
     nodes = {"a": say("a"), "b+c": say("b"), "d": say("d")}
     edges = [(START, "a"), (START, "b+c"), (["a", "b+c"], "d"), ("d", END)]
     graph = built(caller.saver, *edges, **nodes, compiled={"interrupt_before": ["d"]})

@@ -1,4 +1,4 @@
-"""LangGraph's own tests on HoldfastSaver: what ends otherwise than on LangGraph's savers.
+"""Runs LangGraph's own tests on HoldfastSaver, and reports outcomes that differ.
 
     python -m tests.adapters.langgraph.upstream [VERSION or path of a checkout] [--store sqlite] [--strict-msgpack]
 
@@ -166,10 +166,10 @@ class _Suite:
         ]  # fmt: skip
         if "asyncio_mode" not in self._settings(package)["tool"]["pytest"]["ini_options"]:
             command += ["-p", "no:asyncio"]
-        with log.open("w") as told:
+        with log.open("w") as output:
             subprocess.run(
                 command, cwd=self._scratch / package, env=self._environment(store, outcomes),
-                stdout=told, stderr=told, check=False,
+                stdout=output, stderr=output, check=False,
             )  # fmt: skip
         if not outcomes.exists():
             raise SystemExit(f"{package}: the tests could not be run:\n{log.read_text()[-4000:]}")
@@ -177,9 +177,9 @@ class _Suite:
         return found
 
     def _failures(self) -> str:
-        """What the last run says of the tests that failed."""
-        told = (self._scratch / f"run-{self._runs}.log").read_text().partition("= FAILURES =")[2]
-        return told[:_FAILURES_CHARS]
+        """Return the output of the last run about failed tests."""
+        output = (self._scratch / f"run-{self._runs}.log").read_text().partition("= FAILURES =")[2]
+        return output[:_FAILURES_CHARS]
 
     def _environment(self, store: str, outcomes: Path) -> dict[str, str]:
         """No services that LangGraph's tests would want, and where our stores are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -15,6 +16,13 @@ OPERATIONS: Final = 36
 _SIZES: Final = Sizes(messages=6, words=60)
 _IN_STEPS: Final = ("prune", "delete", "recover_expired")
 """Verbs of several commits: after an error some of it may be done."""
+
+
+def mixed(before: Picture, after: Picture) -> list[Picture]:
+    """What is shown while some runs have changed and others have not."""
+    changed = [run_id for run_id in before if before[run_id] != after[run_id]]
+    choices = itertools.product((before, after), repeat=len(changed))
+    return [{**before, **{name: side[name] for name, side in zip(changed, sides, strict=True)}} for sides in choices]
 
 
 class Stage(NamedTuple):
@@ -72,11 +80,12 @@ class Workload:
         before, later = self._model.shown(), copy.deepcopy(self._model)
         later.apply(*operation[:2], **operation.values)
         after = later.shown()
-        self.stage(f"in {operation}", before, after, *self._halfway)
+        between = mixed(before, after) if operation.verb == "recover_expired" else ()  # a commit for each run
+        self.stage(f"in {operation}", before, after, *between, *self._halfway)
         try:
             carry_out(store, claims, operation)
         except holdfast.StorageError:
-            self._after_failure(store, operation, before, after, later)
+            self._after_failure(store, operation, (before, after, *between), later)
             return
         self._acknowledged += 1
         self._halfway = ()
@@ -85,13 +94,14 @@ class Workload:
         self.stage(f"after {operation}", after)
 
     def _after_failure(
-        self, store: holdfast.Store, operation: Operation, before: Picture, after: Picture, later: Model
+        self, store: holdfast.Store, operation: Operation, allowed: tuple[Picture, ...], later: Model
     ) -> None:
+        before, after, *_ = allowed
         if operation.verb in _IN_STEPS:
             if observe(store) == after:
                 self._model = later
-            self._halfway = (before, after)
-            self.stage(f"after {operation} failed in the middle", before, after)
+            self._halfway = allowed
+            self.stage(f"after {operation} failed in the middle", *allowed)
         else:
             self.failed.append(after)
             self.stage(f"after {operation} failed", before)

@@ -11,25 +11,14 @@ from typing import Final
 
 import holdfast
 from holdfast.store.directory.directory_store import DirectoryStore
-from tests.faults.core.model import Picture
 from tests.faults.core.replay import COUNTED, Recorded, fail_syncs
 from tests.faults.core.report import Figures
 from tests.faults.core.scratch import SeededIds, StillClock, scratch
 from tests.faults.core.workload import Workload
 from tests.faults.directory.power_cuts import NAME, DirectoryReplay
 from tests.faults.directory.recorder import Recorder
-from tests.faults.directory.workload import mixed
 
 MUTANTS: Final = {"sync_errors_swallowed": ("lost", "damaged")}
-
-
-class DirectoryWorkload(Workload):
-    """The operations of the SQLite harnesses, on a directory."""
-
-    def stage(self, about: str, *allowed: Picture) -> None:
-        if about.startswith("in recover_expired"):  # a commit for each run
-            allowed = (*allowed, *mixed(*allowed[:2]))
-        super().stage(about, *allowed)
 
 
 def run(syncs: int, seed: int, mutant: str | None = None, images_each: int = 150, workers: int = 2) -> Figures:
@@ -55,7 +44,7 @@ def _record(seed: str, failing: int | None, *, shown: bool) -> Recorded:
             port = DirectoryStore(str(place / NAME), clock, reserve_bytes=0, files=recorder)
             return holdfast.Store(port, clock=clock, ids=SeededIds((seed, boot)))
 
-        work = DirectoryWorkload(seed, open_store, recorder.mark)
+        work = Workload(seed, open_store, recorder.mark)
         work.run()
     about = f"seed {seed!r}, failing sync {failing}"
     return Recorded(about, recorder.calls, recorder.sync_count, work.stages, work.past, work.failed)

@@ -22,7 +22,7 @@ from holdfast.store.port import StorePort
 from tests.faults.core.model import Model, Picture, difference, observe
 from tests.faults.core.operations import Claims, Sizes, carry_out, next_operation
 from tests.faults.core.scratch import SeededIds
-from tests.faults.core.workload import Stage
+from tests.faults.core.workload import Stage, mixed
 
 OPERATIONS: Final = 40
 _SIZES: Final = Sizes(messages=4, words=60)
@@ -56,13 +56,6 @@ def picture_of(store: holdfast.Store) -> Picture:
         shown["inbox"] = [(item.number, item.key, item.body) for item in port.rows(ItemRow, row.run)]
         shown["outbox"] = [(m.number, m.key, m.body) for run, m in port.due(MessageRow, 1000) if run.run_id == run_id]
     return picture
-
-
-def mixed(before: Picture, after: Picture) -> list[Picture]:
-    """What is shown while some runs have changed and others have not."""
-    changed = [run_id for run_id in before if before[run_id] != after[run_id]]
-    choices = itertools.product((before, after), repeat=len(changed))
-    return [{**before, **{name: side[name] for name, side in zip(changed, sides, strict=True)}} for sides in choices]
 
 
 class Side:

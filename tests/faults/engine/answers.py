@@ -22,7 +22,7 @@ from tests.faults.engine.mutants import engine_mutated
 MUTANTS: Final = {"answers_not_guarded": ("double_answers",)}
 
 _PROCESSES: Final = 8
-_WAIT_S: Final = 60.0
+_WAIT_S: Final = 240.0
 
 
 def gated(run: holdfast.Run, place: str, number: int) -> int:

@@ -91,7 +91,7 @@ def everything(app: holdfast.App, case: Case, points: Points) -> None:
         elif handle.status() == "waiting":
             with contextlib.suppress(holdfast.NotFinished, holdfast.RunFailed):
                 handle.result(timeout=0.005)
-    app.handle(box).result(timeout=10)
+    app.handle(box).result(timeout=240)
 
 
 def resumed(app: holdfast.App, run_id: str) -> None:

@@ -27,7 +27,7 @@ from tests.formats import originals
 from tests.formats.sample_files import paused
 
 MUTANTS: Final = {"sidecar_first": ("stolen",)}
-_WAIT_S: Final = 60.0
+_WAIT_S: Final = 240.0
 _COUNTS: Final = ("ours", "theirs", "both", "neither", "stolen", "refused")
 _OURS, _THEIRS = range(2)
 

@@ -35,7 +35,7 @@ MUTANTS: Final = {"no_lock": _WRONG, "remove_first": _WRONG, "unfenced": _WRONG,
 
 PROCESSES: Final = 4
 PAUSES: Final = 3
-_WAIT_S: Final = 60.0
+_WAIT_S: Final = 240.0
 _LOST_S: Final = 5.0
 _WORK_S: Final = 0.0002
 _RARELY: Final = 5

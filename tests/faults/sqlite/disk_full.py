@@ -115,7 +115,7 @@ def _small_disk(size: int) -> Iterator[Path | None]:
 
 def _did(*command: str) -> bool:
     try:
-        return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=240, check=False).returncode == 0
     except OSError:
         return False
 

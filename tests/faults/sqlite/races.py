@@ -29,7 +29,7 @@ _WRITERS: Final = 2
 _THREADS: Final = 2
 _NAMES: Final = tuple(f"run {writer} {thread}" for writer in range(_WRITERS) for thread in range(_THREADS))
 _SAVES: Final = 40
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 240.0
 _STOPS_AT: Final = (holdfast.errors.RunNotFound, holdfast.errors.CheckpointNotFound, holdfast.errors.RunExists)
 """What a forker may be told beside others who delete and prune."""
 

@@ -48,10 +48,10 @@ def test_a_copy_at_the_gate_of_an_effect_in_doubt_is_asked_too(stage: Stage) -> 
     (gate,) = stage.app.gates(new)
     assert gate.purpose == "in_doubt"
     stage.app.answer(new, {"outcome": "happened", "result": "known"})
-    assert stage.app.answer(new, "x").result(10) == ["known", "x"]
+    assert stage.app.answer(new, "x").result(240) == ["known", "x"]
     assert tree_of(stage, stage.run_id) == before
     stage.app.answer(stage.run_id, {"outcome": "did not happen"})
-    assert stage.app.answer(stage.run_id, "y").result(10) == ["receipt 30", "y"]
+    assert stage.app.answer(stage.run_id, "y").result(240) == ["receipt 30", "y"]
     assert len({*tokens}) == 1
     stage.app.rollback(new, 1)
     assert stage.calls == []  # it happened, but the copy did not do it
@@ -64,11 +64,11 @@ def test_an_effect_in_doubt_is_tried_again_under_the_key_it_had(stage: Stage) ->
     data = stage.app.store.export_run(stage.run_id)
     new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
     stage.app.resume(new)
-    assert stage.app.answer(new, "x").result(10) == ["receipt 30", "x"]
+    assert stage.app.answer(new, "x").result(240) == ["receipt 30", "x"]
     with holdfast.open("memory:") as store, same_app(stage, store) as app:
         store.import_run(data)
         app.resume(stage.run_id)
-        assert app.answer(stage.run_id, "x").result(10) == ["receipt 30", "x"]
+        assert app.answer(stage.run_id, "x").result(240) == ["receipt 30", "x"]
     assert (len(tokens), len({*tokens})) == (3, 1)
     stage.app.rollback(new, 1)
     assert stage.calls == []  # under the source's idempotency key it may be the source's
@@ -123,7 +123,7 @@ def test_a_rollback_that_has_begun_goes_on_in_the_copy_without_undoing_anything(
     new = stage.app.store.copy(stage.run_id, f"{stage.run_id}-new").run_id
     assert stage.app.resume(new).status() == "waiting"
     assert stage.journal("rolled_back", run_id=new)[0]["to"] == 1
-    assert stage.app.answer(new, "x").result(10) == [["receipt a", "receipt b"], "x"]
+    assert stage.app.answer(new, "x").result(240) == [["receipt a", "receipt b"], "x"]
     assert stage.calls == []
     assert tree_of(stage, stage.run_id) == before
     stage.app.store.delete(stage.run_id)
@@ -165,6 +165,6 @@ def test_what_was_sent_and_not_delivered_arrives_once(stage: Stage) -> None:
     stage.redeliver()
     stage.app.resume(f"{stage.run_id}-target")
     stage.clock.advance(1000)
-    assert stage.app.resume(f"{stage.run_id}-target").result(10) == ["you", "no more"]
+    assert stage.app.resume(f"{stage.run_id}-target").result(240) == ["you", "no more"]
     for name in (stage.run_id, new):
-        assert stage.app.answer(name, "x").result(10) == "x"
+        assert stage.app.answer(name, "x").result(240) == "x"

@@ -37,11 +37,11 @@ def test_a_copy_goes_on_where_the_run_stood_and_leaves_it_alone(stage: Stage, na
     assert stage.status() in ("waiting", "ready", "paused")
     new = copy(stage, how)
     assert tree_of(stage, stage.run_id) == before
-    assert wait.go_on(stage, stage.app, new).result(10) == wait.result
+    assert wait.go_on(stage, stage.app, new).result(240) == wait.result
     stage.redeliver()
     assert tree_of(stage, stage.run_id) == before
     after = tree_of(stage, new)
-    assert wait.go_on(stage, stage.app, stage.run_id).result(10) == wait.result
+    assert wait.go_on(stage, stage.app, stage.run_id).result(240) == wait.result
     stage.redeliver()
     assert tree_of(stage, new) == after
     assert [
@@ -64,7 +64,7 @@ def test_a_run_moves_to_another_store_and_goes_on_there(folder: Path, tmp_path: 
         there = shared_servers.new_url() if target == "postgres" else urls[target]
         with holdfast.open(there, clock=source.clock) as store, same_app(source, store) as app:
             store.import_run(data)
-            assert wait.go_on(source, app, source.run_id).result(10) == wait.result
+            assert wait.go_on(source, app, source.run_id).result(240) == wait.result
             assert {info.run_id for info in store.runs()} == {*tree_of(source, source.run_id)} - _finished(source)
             assert store.verify().problems == []
     finally:
@@ -87,7 +87,7 @@ def test_a_copy_of_a_child_does_not_wake_the_parent(stage: Stage) -> None:
     before = tree_of(stage, stage.run_id)
     for name in (f"{stage.run_id}-alone", f"{stage.run_id}-imported"):
         assert "parent" not in stage.journal("started", run_id=name)[0]
-        assert stage.app.answer(name, "no").result(10) == ["a", "no"]
+        assert stage.app.answer(name, "no").result(240) == ["a", "no"]
     stage.redeliver()
     assert tree_of(stage, stage.run_id) == before
     assert stage.journal("started", run_id=child)[0]["parent"]["run"] == stage.run_id
@@ -117,10 +117,10 @@ def test_a_child_that_ended_and_whose_parent_does_not_know_it_yet_is_taken_along
     stage.restart()
     assert (stage.status(child), stage.status()) == ("completed", "waiting")
     late = stage.app.store.copy(stage.run_id, f"{stage.run_id}-late").run_id
-    assert stage.app.resume(late).result(10) == ["s", ["a", "yes"], "after"]
+    assert stage.app.resume(late).result(240) == ["s", ["a", "yes"], "after"]
     assert stage.status() == "waiting"
     stage.redeliver()
-    assert stage.app.resume(stage.run_id).result(10) == ["s", ["a", "yes"], "after"]
+    assert stage.app.resume(stage.run_id).result(240) == ["s", ["a", "yes"], "after"]
 
 
 def test_a_child_that_was_recorded_and_never_made_is_made_anew_for_the_copy(stage: Stage) -> None:
@@ -140,10 +140,10 @@ def test_a_child_that_was_recorded_and_never_made_is_made_anew_for_the_copy(stag
     assert [*tree_of(stage, new)] == [new, f"{new}/child:below#1"]
     assert stage.onlooker.port.run(f"{stage.run_id}/child:below#1") is None
     assert stage.app.answer(f"{new}/child:below#1", "a").status() == "completed"
-    assert stage.app.handle(new).result(10) == "a"
+    assert stage.app.handle(new).result(240) == "a"
     stage.app.resume(stage.run_id)
     stage.app.answer(f"{stage.run_id}/child:below#1", "b")
-    assert stage.app.handle(stage.run_id).result(10) == "b"
+    assert stage.app.handle(stage.run_id).result(240) == "b"
 
 
 def test_a_detached_child_is_not_started_again(stage: Stage) -> None:
@@ -171,7 +171,7 @@ def test_a_detached_child_is_not_started_again(stage: Stage) -> None:
         started = stage.journal("child_started", run_id=name)
         assert [entry["child"] for entry in started] == [f"{stage.run_id}/child:below#1"]
         stage.app.resume(name)
-        assert stage.app.answer(name, "x").result(10) == [f"{stage.run_id}/child:below#1", "x"]
+        assert stage.app.answer(name, "x").result(240) == [f"{stage.run_id}/child:below#1", "x"]
         assert [*tree_of(stage, name)] == [name]
     assert tree_of(stage, stage.run_id) == before
 
@@ -197,7 +197,7 @@ def test_a_copy_that_was_killed_half_way_can_be_repeated(stage: Stage, how: str)
                 make()
         else:
             make()
-        assert WAITS["grandchild"].go_on(stage, stage.app, new).result(10) == WAITS["grandchild"].result
+        assert WAITS["grandchild"].go_on(stage, stage.app, new).result(240) == WAITS["grandchild"].result
     assert tree_of(stage, stage.run_id) == before
 
 
@@ -227,7 +227,7 @@ def test_copies_of_copies_and_very_long_ids_have_children_of_their_own(stage: St
     for name in results:
         stage.app.answer(name, "yes")
     for name in (f"{stage.run_id}-2", f"{stage.run_id}-{'ä' * 200}"):
-        assert stage.app.handle(name).result(10) == WAITS["grandchild"].result
+        assert stage.app.handle(name).result(240) == WAITS["grandchild"].result
     assert stage.status() == "waiting"
 
 
@@ -283,7 +283,7 @@ def test_copies_and_archives_can_be_awaited(stage: Stage) -> None:
 
     asyncio.run(make())
     for name in names:
-        assert WAITS["grandchild"].go_on(stage, stage.app, name).result(10) == WAITS["grandchild"].result
+        assert WAITS["grandchild"].go_on(stage, stage.app, name).result(240) == WAITS["grandchild"].result
     assert stage.status() == "waiting"
 
 

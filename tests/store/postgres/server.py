@@ -153,7 +153,7 @@ class Server:
     def _end(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=240)
 
     def _run(self, program: str, *arguments: object) -> None:
         command = [*as_nobody(), str(self._bin / program), *map(str, arguments)]

@@ -96,7 +96,7 @@ def test_an_owner_whose_connection_is_cut_in_the_middle_of_an_effect_is_not_robb
         stage.look()
 
     stage.during = during
-    assert stage.start().result(timeout=30) == "done"
+    assert stage.start().result(timeout=240) == "done"
     assert stage.calls == ["first", "second"]
     assert stage.kinds() == ONCE
     row = stage.place.store.port.run("run")
@@ -116,7 +116,7 @@ def test_an_owner_that_cannot_take_its_lock_again_begins_no_effect(stage: Stage)
         stage.start()
     assert stage.calls == ["first"]
     blocked.end()
-    assert stage.app.resume("run").result(timeout=30) == "done"
+    assert stage.app.resume("run").result(timeout=240) == "done"
     assert stage.calls == ["first", "second"]
 
 
@@ -128,7 +128,7 @@ def test_an_effect_waits_until_the_owner_has_its_lock_again(stage: Stage) -> Non
         stage.place.rows.cut(stage.owner)
 
     stage.during = during
-    assert stage.start().result(timeout=30) == "done"
+    assert stage.start().result(timeout=240) == "done"
     assert stage.calls == ["first", "second"]
     assert stage.kinds() == ONCE
     assert blocked.times < 0
@@ -151,7 +151,7 @@ def test_an_owner_that_was_declared_dead_begins_no_effect_and_goes_on_under_anot
         stage.start()
     assert stage.calls == ["first"]
     assert stage.app._core.owner != stage.owner
-    assert stage.app.resume("run").result(timeout=30) == "done"
+    assert stage.app.resume("run").result(timeout=240) == "done"
     assert stage.calls == ["first", "second"]
     row: Any = stage.place.store.port.run("run")
     assert row.fence == 2
@@ -163,5 +163,5 @@ def test_effects_of_an_owner_that_keeps_its_session_ask_the_server_for_nothing_m
     stage.during = lambda: None
     confirm = session.confirm
     session.confirm = lambda: asked.append("") or confirm()  # type: ignore[method-assign, func-returns-value]
-    assert stage.start().result(timeout=30) == "done"
+    assert stage.start().result(timeout=240) == "done"
     assert asked == []  # its grace period is long, so the lock it took is proof enough

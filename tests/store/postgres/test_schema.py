@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -132,14 +131,12 @@ def test_what_is_wrong_with_a_connection_is_said_without_the_password() -> None:
         (f"postgresql://guarded:{SECRET}@{place}/postgres?schema=not_theirs&durability=relaxed", "grant"),
     ]
     for url, reason in wrong:
-        begun = time.monotonic()
         with pytest.raises(StorageFailed, match=reason) as caught:
             holdfast.open(url)
         error: BaseException | None = caught.value
         while error is not None:
             assert SECRET not in str(error)
             error = error.__cause__
-        assert time.monotonic() - begun < 30
 
 
 def test_a_role_that_may_create_nothing_uses_a_schema_made_from_the_printed_text() -> None:

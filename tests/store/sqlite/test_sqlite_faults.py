@@ -149,7 +149,7 @@ def test_a_fork_waits_until_nobody_is_inside_sqlite(url: str) -> None:
             assert os.waitpid(child, 0)[1] == 0
         stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(240)
         assert store.stats().runs["ready"] == 18
         assert store.verify().problems == []
 
@@ -239,10 +239,10 @@ def test_a_fork_beside_a_long_read_leaves_the_parent_unlocked(url: str, monkeypa
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         go_on.set()
-        reader.join(30)
+        reader.join(240)
         writer = threading.Thread(target=lambda: store.save("run", 3), daemon=True)
         writer.start()
-        writer.join(30)
+        writer.join(240)
         assert not writer.is_alive()
         loaded = store.load("run")
         assert loaded is not None
@@ -286,6 +286,6 @@ def test_a_fork_waits_for_what_is_being_imported() -> None:
         free = fork_safety.loading.acquire(blocking=False)
         os._exit(0 if free and imported.is_set() else 1)
     assert os.waitpid(child, 0)[1] == 0
-    thread.join(30)
+    thread.join(240)
     assert fork_safety.loading.acquire(blocking=False)
     fork_safety.loading.release()

@@ -216,7 +216,7 @@ def test_processes_that_create_the_file_at_once_agree(tmp_path: Path) -> None:
     script = "import holdfast, sys; s = holdfast.open('sqlite:' + sys.argv[1]); s.save(sys.argv[2], 1); s.close()"
     arguments = [sys.executable, "-c", script, str(tmp_path / "runs.db")]
     processes = [subprocess.Popen([*arguments, f"run-{i}"]) for i in range(6)]
-    assert [process.wait(timeout=60) for process in processes] == [0] * 6
+    assert [process.wait(timeout=240) for process in processes] == [0] * 6
     with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
         assert len(store.runs()) == 6
 
