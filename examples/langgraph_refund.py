@@ -2,11 +2,11 @@
 
     pip install "holdfast[langgraph]"
     python langgraph_refund.py ask A-17 40         # stops at the question; this process ends
-    python langgraph_refund.py answer A-17 yes     # another process answers and goes on
+    python langgraph_refund.py answer A-17 yes     # another process answers and continues
     python langgraph_refund.py history A-17
 
-The graph is plain LangGraph. Two lines are Holdfast's: the saver, and the claim around the answer, so that of two
-people who answer at the same moment one is served and the other is told.
+The graph is plain LangGraph. Two lines are Holdfast's: the saver, and the claim around the answer. If two people answer
+at the same time, one answer is accepted and the other gets an error.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _tries: collections.Counter[str] = collections.Counter()
 
 
 def make(url: str) -> holdfast.App:
-    """The app for a store."""
+    """Create the app for a store."""
     app = holdfast.App(url)
     for function in (due, send_invoice, report):
         app.function(function)
@@ -19,12 +19,12 @@ def make(url: str) -> holdfast.App:
 
 
 def due(day: str, count: int) -> list[str]:
-    """The accounts that get an invoice."""
+    """Return the accounts that get an invoice."""
     return [f"{day}/account-{number}" for number in range(1, count + 1)]
 
 
 def send_invoice(account: str, day: str, number: int, idempotency_key: str) -> str:
-    """Send one invoice. The mail service would be given the key, so that a retry is no second mail."""
+    """Send one invoice. The mail service would be given the key, so that a retry does not send a second mail."""
     _tries[idempotency_key] += 1
     which = number + 1
     if which % 11 == 0:
@@ -35,6 +35,6 @@ def send_invoice(account: str, day: str, number: int, idempotency_key: str) -> s
 
 
 def report(day: str, sent: list[Any]) -> dict[str, Any]:
-    """What the night came to."""
+    """Return the result of the night."""
     good = [number for number in sent if number is not None]
     return {"day": day, "sent": len(good), "failed": len(sent) - len(good)}

@@ -1,4 +1,4 @@
-"""The functions of flow.yaml. Money and mail are lines in a file here; put your own services in their place."""
+"""The functions of flow.yaml. Payments and mails are lines in a file; replace them with your own services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEDGER = Path("payments.jsonl")
 
 
 def make(url: str) -> holdfast.App:
-    """The app for a store."""
+    """Create the app for a store."""
     app = holdfast.App(url)
     for function in (price, pay, tell_customer):
         app.function(function)
@@ -22,12 +22,12 @@ def make(url: str) -> holdfast.App:
 
 
 def price(order: str) -> dict[str, Any]:
-    """What the order cost. Orders of A cost much, all others little."""
+    """Return the price of the order. Orders that begin with A are expensive, all others cheap."""
     return {"order": order, "amount": 140 if order.startswith("A") else 20, "currency": "EUR"}
 
 
 def pay(order: str, amount: int, idempotency_key: str) -> dict[str, Any]:
-    """Pay back. A real service would be given the key, and would not pay twice for the same one."""
+    """Refund the order. A real service would receive the key, and would not pay twice for the same key."""
     receipt = hashlib.sha256(idempotency_key.encode()).hexdigest()[:8]
     _note({"paid": amount, "order": order, "receipt": receipt})
     return {"id": receipt}
@@ -39,7 +39,7 @@ def take_back(receipt: dict[str, Any], order: str, amount: int) -> None:
 
 
 def tell_customer(order: str, receipt: str) -> None:
-    """Write to the customer. Order A-13 has an address that does not work."""
+    """Write to the customer. Order A-13 has an invalid address."""
     if order == "A-13":
         raise ConnectionRefusedError("the mail server refuses this address")  # proves that nothing was sent
     _note({"told": order, "receipt": receipt})

@@ -1,4 +1,4 @@
-"""The functions of flow.yaml. A model and tools that need no network stand in for yours; the flow does not notice."""
+"""The functions of flow.yaml. The model and the tools are stand-ins without network access; replace them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COSTS = {"search": 1, "read": 1, "calculate": 1, "check": 2}
 
 
 def make(url: str) -> holdfast.App:
-    """The app for a store."""
+    """Create the app for a store."""
     app = holdfast.App(url)
     for function in (think, use_tool, remember, write):
         app.function(function)
@@ -24,7 +24,7 @@ def make(url: str) -> holdfast.App:
 
 
 def think(question: str, notes: list[str]) -> dict[str, Any]:
-    """Decide what to do next. A model would: here every tool is used once, in order."""
+    """Decide what to do next. In place of a model, every tool is used once, in order."""
     tools = list(SOURCES)
     if len(notes) == len(tools):
         return {"satisfied": True, "tool": None, "query": None}
@@ -37,7 +37,7 @@ def use_tool(tool: str, query: str) -> dict[str, Any]:
 
 
 def remember(notes: list[str], found: dict[str, Any], spent: int) -> dict[str, Any]:
-    """Put what was found to the notes."""
+    """Add the finding to the notes."""
     return {"notes": [*notes, found["text"]], "spent": spent + found["cost"]}
 
 

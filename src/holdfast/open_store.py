@@ -1,4 +1,4 @@
-"""`holdfast.open` and the URLs of stores.
+"""`holdfast.open`, the URLs of stores, and the versions of their schemas.
 
     memory:    sqlite:PATH    dir:PATH    postgresql://user@host/database
 
@@ -9,8 +9,10 @@ programs and absolute for others, so the error shows both spellings. No message 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Final, NamedTuple, Protocol
 
@@ -248,15 +250,22 @@ def open_directory(path: str, *, clock: Clock | None, timeout_s: float, reserve_
 
 def open_postgres(path: str, *, clock: Clock | None, timeout_s: float, reserve_bytes: int) -> OpenedStore:  # noqa: ARG001
     """Open a PostgreSQL database; its schema is created if it is missing."""
+    with _loading_postgres():
+        from holdfast.store.postgres.postgres_store import PostgresStore
+    port = PostgresStore(path, clock, timeout_s=timeout_s)
+    return OpenedStore(port, port.clock)
+
+
+@contextlib.contextmanager
+def _loading_postgres() -> Iterator[None]:
+    """Around an import that loads the driver; InvalidInput, which names the fix, if it is not installed."""
     try:
         with fork_safety.loading:
-            from holdfast.store.postgres.postgres_store import PostgresStore  # loads the driver
+            yield
     except ImportError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise InvalidInput('PostgreSQL needs its driver; pip install "holdfast[postgres]"') from error
-    port = PostgresStore(path, clock, timeout_s=timeout_s)
-    return OpenedStore(port, port.clock)
 
 
 _FACTORIES: Final[dict[str, StoreFactory]] = {
@@ -273,3 +282,35 @@ def _installed_factory(scheme: str) -> StoreFactory:
     with fork_safety.loading:
         factory: StoreFactory = found.load()
     return factory
+
+
+class Schema(NamedTuple):
+    """The schema of a store."""
+
+    kind: str
+    found: int
+    """The version of the store; 0 if it does not exist yet."""
+    newest: int
+
+    @property
+    def pending(self) -> list[int]:
+        """The versions to which the store is not migrated yet."""
+        return list(range(self.found + 1, self.newest + 1))
+
+
+def schema_at(url: str) -> Schema:
+    """Return the schema of the store at a URL. Creates and migrates nothing."""
+    scheme, _, path = url.partition(":")
+    if scheme == SQLITE:
+        from holdfast.store.sqlite import sqlite_connection
+
+        return Schema(scheme, sqlite_connection.version_at(path), sqlite_connection.SCHEMA_VERSION)
+    if scheme == DIRECTORY:
+        from holdfast.store.directory import directory_reads
+
+        return Schema(scheme, directory_reads.version_at(path), directory_reads.VERSION)
+    if scheme in (POSTGRESQL, "postgres"):
+        with _loading_postgres():
+            from holdfast.store.postgres import migrations
+        return Schema(POSTGRESQL, migrations.version_at(url), migrations.VERSION)
+    raise InvalidInput(f"a {scheme}: store has no schema to migrate")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.command_table import HELPS, MODULES
+from holdfast.cli.commands import HELPS, MODULES
 from holdfast.cli.dispatch import load
 from tests.cli.processes import command as run
 from tests.cli.processes import environment

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.command_table import HELPS
+from holdfast.cli.commands import HELPS
 from holdfast.inspect.calls import FACTS, KINDS
 from holdfast.inspect.views import Row
 from tests.cli import shop

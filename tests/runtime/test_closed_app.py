@@ -128,7 +128,7 @@ def test_a_start_after_the_close_is_refused_whether_or_not_there_was_a_loop(app:
         app.start(flow, run_id="r")
     assert claims(app) == [("r", "ready", "")]
     again = App(app.store)
-    again.workflow(flow.fn, name="flow")
+    again.workflow(name="flow")(flow.fn)
     assert again.start("flow", run_id="r").result(LONG_S) == "done"
     again.close()
     with pytest.raises(StoreClosed, match="the app was closed"):
@@ -161,13 +161,21 @@ def test_closing_the_app_fails_no_async_step_of_a_def_workflow(app: App, timeout
     assert [entry.kind for entry in app.store.journal("r")] == ["started"]
 
 
-def test_a_worker_of_an_app_that_is_closed_ends_and_releases_its_runs(app: App) -> None:
+def test_a_worker_of_an_app_that_is_closed_ends_and_releases_its_runs(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @app.workflow
     async def flow(run: AsyncRun) -> str:
         return "done"
 
     app.start(flow, run_id="r", enqueue=True)
     worker = app.worker()
-    app.close()
+    begin = worker._begin
+
+    def close_and_begin(claimed: Any) -> None:
+        app.close()
+        begin(claimed)
+
+    monkeypatch.setattr(worker, "_begin", close_and_begin)
     assert Caller(worker.run).outcome() is None
     assert claims(app) == [("r", "ready", "")]

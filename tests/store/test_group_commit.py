@@ -322,8 +322,8 @@ def test_who_is_interrupted_while_waiting_leaves_at_once_and_nothing_of_it_is_do
 
 
 def test_an_async_commit_that_arrives_while_the_committer_closes_gets_its_result() -> None:
-    applied, found = Applied(), []
-    committer = Committer(applied)
+    found: list[Any] = []
+    committer = Committer(Applied())
     done = threading.Event()
     committer.submit(commit("first"), lambda _: done.set())
     assert done.wait(30)

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from holdfast.cli import exit_codes
-from holdfast.cli.command_table import HELPS, MODULES
+from holdfast.cli.commands import HELPS, MODULES
 from holdfast.cli.session import Session
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 from holdfast import __version__
-from holdfast.cli.command_table import EXITS, GROUPS, HELPS
+from holdfast.cli.commands import EXITS, GROUPS, HELPS
 
 TYPE_CHECKING = False  # importing typing would slow down --help
 if TYPE_CHECKING:

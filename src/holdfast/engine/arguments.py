@@ -6,6 +6,7 @@ refused; for every call, stored values are converted to dataclasses, models, enu
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import Repr
@@ -30,19 +31,19 @@ class Arguments:
         self._what = what
         self._skip = skip
         self._fn = fn
-        try:
-            self._signature: inspect.Signature | None = inspect.signature(fn)
-        except (TypeError, ValueError):  # a builtin may have no signature
-            self._signature = None
-        self._converters: dict[str, tuple[Convert | None, Convert | None]] | None = None
-        """By parameter: the function that checks a new value, and the one that converts a stored value."""
+        self._signature = _signature_of(fn)
+
+    @functools.cached_property
+    def _converters(self) -> dict[str, tuple[Convert | None, Convert | None]]:
+        """Checks of new values and conversions of stored ones. Lazy: an annotation may name a class defined later."""
+        hints = {name: annotation for name, annotation in hints_of(self._fn).items() if name != "return"}
+        return {name: (checker_of(hint), converter_of(hint, moments=True)) for name, hint in hints.items()}
 
     def check_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Raise InvalidInput for arguments that the function does not accept."""
-        if self._signature is None:
-            return
         try:
-            self._signature.bind(None, *args, **kwargs)
+            if self._signature is not None:
+                self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
             raise InvalidInput(f"cannot start {self._what} with these arguments: {error}") from None
 
@@ -50,40 +51,35 @@ class Arguments:
         """The arguments of a new run, converted to their annotations. Raises InvalidInput if one does not fit."""
 
         def check(name: str, value: object) -> object:
-            convert = self._converters_by_name().get(name, (None, None))[0]
-            if convert is None:
-                return value
+            convert = self._converters.get(name, (None, None))[0]
             try:
-                stored = round_trip(value)
+                return value if convert is None else self._convert(convert, name, round_trip(value))
             except Unstorable:  # the commit reports it, with the path of the part
                 return value
-            return self._convert(convert, name, stored)
 
         return self._map_arguments(args, kwargs, check)
 
-    def differences(self, one: Typed, other: Typed, round_trip: RoundTrip) -> list[tuple[str, object, object]] | None:
-        """The parameters whose values differ, with both values; None if a call does not bind."""
-        first, second = self._bind_stored(one, round_trip), self._bind_stored(other, round_trip)
-        if first is None or second is None:
-            return None
-        return [(name, value, second[name]) for name, value in first.items() if value != second[name]]
-
-    def _bind_stored(self, given: Typed, round_trip: RoundTrip) -> dict[str, object] | None:
-        """The stored value of every parameter after the run, with defaults."""
+    def differences(self, one: Typed, other: Typed, codec: Codec) -> list[tuple[str, object, object]] | None:
+        """The parameters whose values are stored differently, with both values; None if a call does not bind."""
         if self._signature is None:
             return None
+        stored: list[dict[str, object]] = []  # of each call, the value of every parameter after the run
         try:
-            bound = self._signature.bind(None, *given[0], **given[1])
-            bound.apply_defaults()
-            return {name: round_trip(value) for name, value in list(bound.arguments.items())[1:]}
+            for args, kwargs in (one, other):
+                bound = self._signature.bind(None, *args, **kwargs)
+                bound.apply_defaults()
+                stored.append({name: codec.round_trip(value) for name, value in list(bound.arguments.items())[1:]})
         except (TypeError, Unstorable):
             return None
+        first, second = stored
+        pairs = [(name, value, second[name]) for name, value in first.items()]
+        return [pair for pair in pairs if codec.digest((pair[1],), {}) != codec.digest((pair[2],), {})]
 
     def to_typed(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Typed:
         """Stored arguments, converted for the call of the function."""
 
         def convert(name: str, value: object) -> object:
-            convert = self._converters_by_name().get(name, (None, None))[1]
+            convert = self._converters.get(name, (None, None))[1]
             return value if convert is None else self._convert(convert, name, value)
 
         return self._map_arguments(args, kwargs, convert)
@@ -92,28 +88,16 @@ class Arguments:
         try:
             return convert(value)
         except CONVERSION_ERRORS as error:
-            raise InvalidInput(
-                f"{self._what}: argument {name!r} does not fit its annotation, {self._annotation(name)}: {error}"
-            ) from error
-
-    def _annotation(self, name: str) -> str:
-        assert self._signature is not None
-        annotation = self._signature.parameters[name].annotation
-        return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
-
-    def _converters_by_name(self) -> dict[str, tuple[Convert | None, Convert | None]]:
-        if self._converters is None:  # at the first call: an annotation may name a class that is defined later
-            self._converters = {
-                name: (checker_of(annotation), converter_of(annotation, moments=True))
-                for name, annotation in hints_of(self._fn).items()
-                if name != "return"
-            }
-        return self._converters
+            assert self._signature is not None
+            hint = self._signature.parameters[name].annotation
+            text = hint if isinstance(hint, str) else getattr(hint, "__name__", repr(hint))
+            problem = f"argument {name!r} does not fit its annotation, {text}: {error}"
+            raise InvalidInput(f"{self._what}: {problem}") from error
 
     def _map_arguments(
         self, args: Sequence[object], kwargs: Mapping[str, object], convert: Callable[[str, object], object]
     ) -> Typed:
-        if self._signature is None or not self._converters_by_name():
+        if self._signature is None or not self._converters:
             return tuple(args), dict(kwargs)
         parameters = list(self._signature.parameters.values())
         by_position = [one.name for one in parameters if one.kind in _BY_POSITION][self._skip :]
@@ -121,10 +105,8 @@ class Arguments:
         more = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
         by_name = {one.name for one in parameters if one.kind in _BY_NAME}
         names = [*by_position, *[rest] * len(args)]
-        return (
-            tuple([convert(name, value) for name, value in zip(names, args, strict=False)]),
-            {name: convert(name if name in by_name else more, value) for name, value in kwargs.items()},
-        )
+        typed = tuple([convert(name, value) for name, value in zip(names, args, strict=False)])
+        return typed, {name: convert(name if name in by_name else more, value) for name, value in kwargs.items()}
 
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -164,8 +146,12 @@ def changed_argument(codec: Codec, place: str, given: Given, entry: EntryData, r
         then = Given(None, recorded.get("args") or (), recorded.get("kwargs") or {})
         old = _label_arguments(given, then.by_name())
         for name in {**old, **new}:
-            if name not in old or name not in new or _digest_part(codec, old[name]) != _digest_part(codec, new[name]):
-                return f"argument {name} of {place} {_change(name, old, new)}"
+            if name not in new:
+                return f"argument {name} of {place} is no longer given, it was {_brief.repr(old[name])}"
+            if name not in old:
+                return f"argument {name} of {place} was not given before, it is {_brief.repr(new[name])}"
+            if _digest_part(codec, old[name]) != _digest_part(codec, new[name]):
+                return f"argument {name} of {place} changed from {_brief.repr(old[name])} to {_brief.repr(new[name])}"
         return f"the arguments of {place} are passed in another way"
     parts = entry.get("parts")
     parts = _label_arguments(given, parts) if isinstance(parts, dict) else dict.fromkeys(new) if len(new) == 1 else {}
@@ -177,25 +163,15 @@ def changed_argument(codec: Codec, place: str, given: Given, entry: EntryData, r
     return f"the arguments of {place} changed"
 
 
-def _change(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> str:
-    if name not in new:
-        return f"is no longer given, it was {_brief.repr(old[name])}"
-    if name not in old:
-        return f"was not given before, it is {_brief.repr(new[name])}"
-    return f"changed from {_brief.repr(old[name])} to {_brief.repr(new[name])}"
-
-
 def _digest_part(codec: Codec, value: object) -> str:
     return (codec.digest((value,), {}) or "")[:_PART_CHARS]
 
 
 def _label_arguments(given: Given, arguments: Mapping[str, object]) -> dict[str, object]:
     """Arguments by the names of the function's parameters, or by their number if it has no name for them."""
-    try:
-        parameters = [] if given.fn is None else list(inspect.signature(given.fn).parameters.values())
-    except (TypeError, ValueError):  # a builtin may have no signature
-        parameters = []
-    named = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    signature = None if given.fn is None else _signature_of(given.fn)
+    parameters = () if signature is None else signature.parameters.values()
+    named = [one.name for one in parameters if one.kind in _BY_POSITION]
 
     def label(name: str) -> str:
         if not name.isdigit():
@@ -205,12 +181,17 @@ def _label_arguments(given: Given, arguments: Mapping[str, object]) -> dict[str,
     return {label(name): value for name, value in arguments.items()}
 
 
+def _signature_of(fn: UserFunction) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):  # a builtin may have no signature
+        return None
+
+
 def takes_token(fn: UserFunction) -> bool:
     """Whether the function has a parameter named idempotency_key."""
-    try:
-        return "idempotency_key" in inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # a builtin may have no signature
-        return False
+    signature = _signature_of(fn)
+    return signature is not None and "idempotency_key" in signature.parameters
 
 
 def with_token(fn: UserFunction, kwargs: dict[str, object], token: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ checkpoint, and finished turns are never replayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from holdfast.engine.commands import Branch, BranchError, EntryData, ReadState, 
 from holdfast.engine.execution import Execution
 from holdfast.engine.record import KEPT
 from holdfast.engine.resume_point import LoopProgress
-from holdfast.engine.scope import InCall, Scope
+from holdfast.engine.scope import Scope
 from holdfast.engine.steps import StepSpec, step
 from holdfast.errors import (
     Cancelled,
@@ -34,86 +34,76 @@ from holdfast.limits import BRANCHES_MAX
 _MOST_SEVERE_FIRST: Final = (LeaseLost, Halted, Cancelled, Suspended)
 
 
+class ParallelSpec(NamedTuple):
+    """How branches run: at most `limit` at a time, under a key, with their errors raised or returned."""
+
+    limit: int | None
+    key: str | None = None
+    return_exceptions: bool = False
+
+
 def gather(
-    exe: Execution,
-    scope: Scope,
-    branches: Sequence[Callable[..., object]],
-    limit: int | None,
-    key: str | None,
-    *,
-    return_exceptions: bool = False,
+    exe: Execution, scope: Scope, branches: Sequence[Callable[..., object]], spec: ParallelSpec
 ) -> Plan[list[Any]]:
     """Run the branches concurrently and return their results in order."""
     for branch in branches:
         if not callable(branch):
             raise InvalidInput(f"gather takes functions of one argument, the branch's own run; {branch!r} is not one")
-    with _enter(scope, "gather", key, len(branches), limit) as (call, entries):
-        yield from _record_begin(exe, scope, "gather", call, key, entries, len(branches))
-        work = [Branch(scope.inner(f"{call}[{index}]", main=False), fn=branch) for index, branch in enumerate(branches)]
-        return (yield from _run_branches(exe, scope, work, limit, return_exceptions))
+    return (yield from _fan_out(exe, scope, "gather", branches, lambda inner, fn: Branch(inner, fn=fn), spec))
 
 
 def map_items(
-    exe: Execution,
-    scope: Scope,
-    spec: StepSpec,
-    items: Iterable[object],
-    limit: int | None,
-    key: str | None,
-    *,
-    return_exceptions: bool = False,
+    exe: Execution, scope: Scope, call: StepSpec, items: Iterable[object], spec: ParallelSpec
 ) -> Plan[list[Any]]:
     """Call a function for each item as a step, concurrently, and return the results in order."""
     try:
         things = list(items)
     except TypeError:
         raise InvalidInput(f"map takes a function and the items to call it with; {items!r} is not iterable") from None
-    with _enter(scope, "map", key, len(things), limit) as (call, entries):
-        yield from _record_begin(exe, scope, "map", call, key, entries, len(things))
-        work = []
-        for index, item in enumerate(things):
-            inner = scope.inner(f"{call}[{index}]", main=False)
-            each = msgspec.structs.replace(spec, args=(item, *spec.args), key=None)
-            work.append(Branch(inner, plan=step(exe, inner, each)))
-        return (yield from _run_branches(exe, scope, work, limit, return_exceptions))
+
+    def to_branch(inner: Scope, item: Any) -> Branch:
+        each = msgspec.structs.replace(call, args=(item, *call.args), key=None)
+        return Branch(inner, plan=step(exe, inner, each))
+
+    return (yield from _fan_out(exe, scope, "map", things, to_branch, spec))
 
 
-def _enter(scope: Scope, name: str, key: str | None, count: int, limit: int | None) -> InCall:
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise InvalidInput(f"limit must be 1 or more, not {limit!r}")
-    if count > BRANCHES_MAX:
-        raise InvalidInput(
-            f"{name} of {count} branches; at most {BRANCHES_MAX} are allowed, use run.loop or child runs"
-        )
-    return scope.call(name, key, (name,))
-
-
-def _record_begin(
-    exe: Execution, scope: Scope, name: str, call: str, key: str | None, entries: list[EntryData], count: int
-) -> Plan[None]:
-    """Record the number of branches; the entries of each branch are recorded in its own scope."""
-    if entries and entries[0]["count"] != count:
-        found = scope.diverged(entries[0], call, (name,))
-        found.args = (f"{found.args[0]} ({entries[0]['count']} branches then, {count} now)",)
-        raise found
-    if not entries:
-        yield from exe.check_interrupts(scope, call, key is not None)
-        yield from exe.write(scope, [scope.entry(name, call, key is not None, count=count)])
-
-
-def _run_branches(
-    exe: Execution, scope: Scope, work: list[Branch], limit: int | None, return_exceptions: bool
+def _fan_out(
+    exe: Execution,
+    scope: Scope,
+    name: str,
+    items: Sequence[object],
+    to_branch: Callable[[Scope, Any], Branch],
+    spec: ParallelSpec,
 ) -> Plan[list[Any]]:
+    """Run a branch for each item. Records only their number: the entries of each branch are in its own scope."""
+    count, keyed = len(items), spec.key is not None
+    if spec.limit is not None and (type(spec.limit) is not int or spec.limit < 1):
+        raise InvalidInput(f"limit must be 1 or more, not {spec.limit!r}")
+    if count > BRANCHES_MAX:
+        advice = f"at most {BRANCHES_MAX} are allowed, use run.loop or child runs"
+        raise InvalidInput(f"{name} of {count} branches; {advice}")
+    with scope.call(name, spec.key, (name,)) as (call, entries):
+        if not entries:
+            yield from exe.check_interrupts(scope, call, keyed)
+            yield from exe.write(scope, [scope.entry(name, call, keyed, count=count)])
+        elif entries[0]["count"] != count:
+            found = scope.diverged(entries[0], call, (name,))
+            found.args = (f"{found.args[0]} ({entries[0]['count']} branches then, {count} now)",)
+            raise found
+        work = [to_branch(scope.inner(f"{call}[{index}]", main=False), item) for index, item in enumerate(items)]
+        return (yield from _run_branches(exe, scope, work, spec))
+
+
+def _run_branches(exe: Execution, scope: Scope, work: list[Branch], spec: ParallelSpec) -> Plan[list[Any]]:
     if not work:
         return []
-    results: list[object] = yield RunParallel(work, limit or min(len(work), exe.branches))
+    results: list[object] = yield RunParallel(work, spec.limit or min(len(work), exe.branches))
     for branch in work:  # their pending entries join the next commit of this scope
         scope.pending += branch.scope.pending
         scope.take += branch.scope.take
     raised = [result.error for result in results if isinstance(result, BranchError)]
-    raised += [
-        branch.scope.stopped for branch in work if branch.scope.stopped is not None
-    ]  # even if the branch swallowed it
+    raised += [branch.scope.stopped for branch in work if branch.scope.stopped is not None]  # even if swallowed
     for error in raised:  # the process or the task is shutting down
         if not isinstance(error, (Exception, Interrupt)):
             raise error
@@ -126,14 +116,9 @@ def _run_branches(
                     scope.stopped = error
                 raise error
     for error in raised:  # an error in the workflow's code is not an outcome of a branch
-        if not return_exceptions or isinstance(error, (Diverged, MissingAwait)):
+        if not spec.return_exceptions or isinstance(error, (Diverged, MissingAwait)):
             raise error
     return [result.error if isinstance(result, BranchError) else result for result in results]
-
-
-# --- the durable loop ---
-
-LOOP_KINDS = ("loop",)
 
 
 class Loop:
@@ -141,20 +126,17 @@ class Loop:
 
     __slots__ = ("at", "call", "outer", "scope", "turn")
 
-    def __init__(self, call: str, outer: Scope, at: int, turn: int) -> None:
+    def __init__(self, call: str, outer: Scope, at: int, finished: int = 0) -> None:
         self.call = call
-        self.outer = outer
+        self.outer = self.scope = outer
         self.at = at
-        self.turn = turn
-        self.scope = self._inner()
-
-    def _inner(self) -> Scope:
-        return self.outer.inner(f"{self.call}[{self.turn}]", main=True)
+        self.turn = finished
+        self.next_turn()
 
     def next_turn(self) -> None:
         cleanup = self.scope.cleanup
         self.turn += 1
-        self.scope = self._inner()
+        self.scope = self.outer.inner(f"{self.call}[{self.turn}]", main=True)
         self.scope.cleanup = cleanup
 
 
@@ -165,7 +147,7 @@ def begin(exe: Execution, scope: Scope, key: str | None) -> Plan[Loop]:
             "run.loop() belongs in the main flow of a run, not in a branch of gather; "
             "give the branch a child run with its own loop"
         )
-    with scope.call("loop", key, LOOP_KINDS) as (call, entries):
+    with scope.call("loop", key, ("loop",)) as (call, entries):
         if entries:
             at: int = entries[0]["position"]
         else:
@@ -174,12 +156,12 @@ def begin(exe: Execution, scope: Scope, key: str | None) -> Plan[Loop]:
             at = written.position
     mark = exe.resume_point.progress_of(scope.full_name(call))
     if mark is None:
-        return Loop(call, scope, at, 1)
+        return Loop(call, scope, at)
     state, version = yield ReadState(mark.checkpoint)
     restore(exe, state, version)
     if exe.record.edits is not None:
         exe.record.edits.after_turn()
-    return Loop(call, scope, at, mark.turn + 1)
+    return Loop(call, scope, at, mark.turn)
 
 
 def restore(exe: Execution, state: dict[str, object], version: int) -> None:
@@ -209,9 +191,8 @@ def end_turn(exe: Execution, loop: Loop) -> Plan[None]:
     entry: EntryData = {"kind": "turn", "loop": mark.call, "turn": loop.turn}
     if exe.unsatisfied:
         entry["unsatisfied"], exe.unsatisfied = exe.unsatisfied, ""
-    snapshot = Snapshot(
-        exe.state, exe.resume_point.metadata_at(exe.position, exe.version, mark), next_node=exe.next_node
-    )
+    metadata = exe.resume_point.metadata_at(exe.position, exe.version, mark)
+    snapshot = Snapshot(exe.state, metadata, next_node=exe.next_node)
     written = yield from exe.write(scope, [entry], snapshot=snapshot)
     exe.resume_point.finish_turn(LoopProgress(mark.call, mark.turn, written.checkpoint_id, mark.at), written.position)
     loop.next_turn()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.errors import StorageFailed, StorageFull
-from holdfast.files.os_files import Files, Identity
+from holdfast.files.os_files import Files, Identity, free_bytes
 from holdfast.model.commit import Commit, commit_bytes
 
 
@@ -86,19 +86,16 @@ def append_to(files: Files, path: str, data: bytes | bytearray, take_back: Calla
     handle = files.open_for_append(path)
     is_written = False
     try:
-        files.write(handle, data)
-        is_written = True
-        files.sync(handle)
+        try:
+            files.write(handle, data)
+            is_written = True
+            files.sync(handle)
+        finally:
+            with contextlib.suppress(OSError):  # only the write and the sync decide whether the data is saved
+                files.close(handle)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            files.close(handle)
         take_back(error, is_written)
         raise
-    except BaseException:
-        files.close(handle)
-        raise
-    with contextlib.suppress(OSError):  # it is synced
-        files.close(handle)
 
 
 def truncate(files: Files, path: str, size: int, *, expected: int | None = None) -> None:
@@ -207,12 +204,3 @@ class DiskReserve:
                 f"{self._path}: {adding}{free} bytes are free and {self._reserve_bytes} are kept in reserve for prune; "
                 "free some space, prune, or open the store with a smaller reserve_bytes"
             )
-
-
-def free_bytes(path: str) -> int:
-    """The free space on the disk of the file."""
-    try:
-        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
-    except OSError as error:
-        raise StorageFailed(f"the free space on the disk of {path} cannot be read: {error}") from error
-    return found.f_bavail * found.f_frsize

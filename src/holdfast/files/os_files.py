@@ -288,3 +288,12 @@ def translate_os_errors(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise storage_error(error, doing) from error
+
+
+def free_bytes(path: str) -> int:
+    """The free space on the disk of the file."""
+    try:
+        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        raise StorageFailed(f"the free space on the disk of {path} cannot be read: {error}") from error
+    return found.f_bavail * found.f_frsize

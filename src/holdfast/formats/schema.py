@@ -12,14 +12,13 @@ the check: the dict itself is kept, with all its fields.
 
 from __future__ import annotations
 
-import calendar
+import datetime as dt
 import decimal
 import functools
 import json
 import math
 import re
 import time
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, NoReturn, TypeGuard, get_type_hints
 
 import msgspec
@@ -70,58 +69,46 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def write_json(value: object, *, compact: bool = False) -> bytes:
     """Return the value as the originals write it. Raises Unstorable with the path of a value they could not read."""
-    pieces = _pieces(value, "", 0, compact=compact)
     try:
-        return "".join(pieces).encode("utf-8")
+        return _json_text(value, "", 0, compact=compact).encode("utf-8")
     except UnicodeEncodeError as error:
         raise Unstorable(f"the text {error.object[error.start - 8 : error.end]!r} has a lone surrogate") from None
 
 
-def _pieces(value: object, path: str, depth: int, *, compact: bool) -> Iterator[str]:
+def _json_text(value: object, path: str, depth: int, *, compact: bool) -> str:
     if value is None:
-        yield "null"
-    elif isinstance(value, bool):
-        yield "true" if value else "false"
-    elif isinstance(value, str):
-        yield _text(value)
-    elif isinstance(value, (int, float, decimal.Decimal)):
-        yield _number_text(value, path)
-    elif isinstance(value, (dict, list, tuple)):
-        if depth >= NESTING_MAX:
-            raise Unstorable(f"the value at {path[:80] or '/'} is nested deeper than {NESTING_MAX} levels", path)
-        yield from _container(value, path, depth, compact=compact)
-    else:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (int, float, decimal.Decimal)):
+        return _number_text(value, path)
+    if not isinstance(value, (dict, list, tuple)):
         raise Unstorable(f"the value at {path or '/'} is a {type(value).__name__}, which JSON cannot represent", path)
-
-
-def _container(
-    value: dict[object, object] | list[object] | tuple[object, ...], path: str, depth: int, *, compact: bool
-) -> Iterator[str]:
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    if not value:
-        yield opening + closing
-        return
-    inner, outer = ("", "") if compact else ("\n" + _INDENT * (depth + 1), "\n" + _INDENT * depth)
-    before = opening + inner
+    if depth >= NESTING_MAX:
+        raise Unstorable(f"the value at {path[:80] or '/'} is nested deeper than {NESTING_MAX} levels", path)
+    parts = []
     for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        yield before
-        before = "," + inner
+        name = ""
         if isinstance(value, dict):
             if not isinstance(key, str):
                 raise Unstorable(f"the key {key!r} at {path or '/'} is not text", path)
-            yield _text(key) + (":" if compact else ": ")
-        yield from _pieces(part, f"{path}/{key}", depth + 1, compact=compact)
-    yield outer + closing
+            name = _text(key) + (":" if compact else ": ")
+        parts.append(name + _json_text(part, f"{path}/{key}", depth + 1, compact=compact))
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    inner, outer = ("", "") if compact or not parts else ("\n" + _INDENT * (depth + 1), "\n" + _INDENT * depth)
+    return opening + inner + f",{inner}".join(parts) + outer + closing
 
 
 def _number_text(value: float | decimal.Decimal, path: str) -> str:
     if not isinstance(value, float) and value == value and abs(value) > _LARGEST:
         raise Unstorable(f"the number at {path or '/'} is beyond 1e308, which the original cannot read", path)
-    if isinstance(value, int):
-        return int.__repr__(value)
-    if not math.isfinite(value) if isinstance(value, float) else not value.is_finite():
+    if not math.isfinite(value):
         raise Unstorable(f"the number at {path or '/'} is {value}, which JSON cannot represent", path)
-    return float.__repr__(value) if isinstance(value, float) else str(value)
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    return float.__repr__(value) if isinstance(value, float) else int.__repr__(value)
 
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -141,8 +128,7 @@ def require_schema(value: object, schema: type[Schema], what: str) -> JsonObject
     """Return a caller's value if it matches the schema; else raise InvalidInput, which names the field."""
     if not isinstance(value, dict):
         raise InvalidInput(f"{what} must be a dict, not {type(value).__name__}")
-    problem = find_problem(value, schema)
-    if problem:
+    if problem := find_problem(value, schema):
         raise InvalidInput(f"the original could not read {what}: {problem}; nothing was written")
     return value
 
@@ -152,8 +138,7 @@ def read_object(data: bytes, schema: type[Schema], place: str) -> JsonObject:
     value = read_json(data, place)
     if not isinstance(value, dict):
         raise DamagedFile(place, "it does not contain a JSON object")
-    problem = find_problem(value, schema)
-    if problem:
+    if problem := find_problem(value, schema):
         raise DamagedFile(place, problem)
     return value
 
@@ -169,14 +154,8 @@ def find_problem(value: JsonObject, schema: type[Schema]) -> str:
         found = msgspec.convert(value, schema)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         return str(error)
-    return _too_large(found)
-
-
-def _too_large(found: Schema) -> str:
-    for name in _numbers(type(found)):
-        if getattr(found, name).bit_length() > _BITS:
-            return f"`{name}` needs more than {_BITS} bits"
-    return ""
+    large = [name for name in _numbers(schema) if getattr(found, name).bit_length() > _BITS]
+    return f"`{large[0]}` needs more than {_BITS} bits" if large else ""
 
 
 @functools.cache
@@ -185,15 +164,15 @@ def _numbers(schema: type[Schema]) -> tuple[str, ...]:
     return tuple(name for name, hint in get_type_hints(schema).items() if hint is int)
 
 
+_HH_MM: Final = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _TIMESTAMP: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
+    rf"(\d{{4}}-\d\d-\d\d)[Tt ]({_HH_MM}):([0-5]\d|60)(?:\.(\d+))?(?:[Zz]|([+-]{_HH_MM}))", re.ASCII
 )
-_NS: Final = 1_000_000_000
 
 
 def now_text() -> str:
     """Return the current time as text, with nanoseconds."""
-    seconds, ns = divmod(time.time_ns(), _NS)
+    seconds, ns = divmod(time.time_ns(), 1_000_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ns:09}Z"
 
 
@@ -202,18 +181,12 @@ def microseconds(text: object) -> int | None:
     found = _TIMESTAMP.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
-    year, month, day, hour, minute, second = (int(found[group]) for group in range(1, 7))
-    if not (1 <= month <= 12 and 1 <= day <= calendar.monthrange(max(year, 1), month)[1]):
+    date, minute, second, fraction, zone = found.groups(default="")
+    try:
+        moment = dt.datetime.fromisoformat(f"{date}T{minute}{zone or 'Z'}")
+    except ValueError:  # there is no such day
         return None
-    if hour > 23 or minute > 59 or second > 60 or year < 1:
-        return None
-    seconds = calendar.timegm((year, month, day, hour, minute, second))
-    if found[8]:
-        if int(found[9]) > 23 or int(found[10]) > 59:
-            return None
-        offset = 60 * (60 * int(found[9]) + int(found[10]))
-        seconds -= offset if found[8] == "+" else -offset
-    return seconds * 1_000_000 + int((found[7] or "0").ljust(9, "0")) // 1000
+    return (int(moment.timestamp()) + int(second)) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
 
 
 def check_timestamp(what: str, text: str) -> None:

@@ -26,19 +26,7 @@ from holdfast.forms.json_schema import (
 from holdfast.forms.validate import check_value
 from holdfast.limits import FORM_NESTING_MAX
 
-KINDS: Final = (
-    "yes_no",
-    "integer",
-    "number",
-    "text",
-    "choice",
-    "choices",
-    "list",
-    "object",
-    "date",
-    "datetime",
-    "any",
-)
+KINDS: Final = ("yes_no", "integer", "number", "text", "choice", "choices", "list", "object", "date", "datetime", "any")
 
 _TYPE_OF_KIND: Final = {
     "yes_no": "boolean",
@@ -50,16 +38,9 @@ _TYPE_OF_KIND: Final = {
     "date": "string",
     "datetime": "string",
 }
-_KIND_OF_TYPE: Final = {
-    "boolean": "yes_no",
-    "integer": "integer",
-    "number": "number",
-    "string": "text",
-    "array": "list",
-    "object": "object",
-}
-_FORMATS: Final = {"date": "date", "datetime": "date-time"}
-_KIND_OF_FORMAT: Final = {"date": "date", "date-time": "datetime"}
+_FORMAT_OF_KIND: Final = {"date": "date", "datetime": "date-time"}
+_KIND_OF_TYPE: Final = {name: kind for kind, name in _TYPE_OF_KIND.items() if kind not in _FORMAT_OF_KIND}
+_KIND_OF_FORMAT: Final = {name: kind for kind, name in _FORMAT_OF_KIND.items()}
 _WRAPPERS: Final = ("anyOf", "oneOf", "allOf")
 _NULLS: Final[tuple[Schema, ...]] = ({"type": "null"}, {"const": None}, {"enum": [None]})
 
@@ -114,7 +95,7 @@ def field_of(name: str, schema: Schema | bool, root: Schema, *, required: bool) 
     bare, may_be_null = resolve_schema(given, root)
     kind = kind_of(bare, root)
     listing = resolve_schema(bare.get("items", {}), root)[0] if kind == "choices" else bare
-    counts = ("minItems", "maxItems") if kind in ("list", "choices") else ("minLength", "maxLength")
+    shortest, longest = _length_keywords(kind)
     is_number, has_length = kind in ("integer", "number"), kind in ("list", "choices", "text")
     field = Field(
         name=name,
@@ -128,8 +109,8 @@ def field_of(name: str, schema: Schema | bool, root: Schema, *, required: bool) 
         multiline=kind == "text" and bare.get("x-multiline") is True,
         minimum=bare.get("minimum") if is_number else None,
         maximum=bare.get("maximum") if is_number else None,
-        min_length=bare.get(counts[0]) if has_length else None,
-        max_length=bare.get(counts[1]) if has_length else None,
+        min_length=bare.get(shortest) if has_length else None,
+        max_length=bare.get(longest) if has_length else None,
         nullable=may_be_null or (kind == "any" and not check_value({**given, "$defs": root.get("$defs", {})}, None)[1]),
     )
     whole = {keyword: value for keyword, value in given.items() if keyword not in ANNOTATIONS}
@@ -188,6 +169,10 @@ def kind_of(bare: Schema, root: Schema) -> str:
     return _KIND_OF_TYPE.get(types[0], "any")
 
 
+def _length_keywords(kind: str) -> tuple[str, str]:
+    return ("minItems", "maxItems") if kind in ("list", "choices") else ("minLength", "maxLength")
+
+
 def choice_schema(choices: tuple[Choice, ...]) -> Schema:
     """A schema that lists choices, with labels where these differ from the values."""
     if all(choice.label == choice_label(choice.value) for choice in choices):
@@ -205,15 +190,9 @@ def _schema_from_attributes(field: Field) -> Schema:
         schema = {"type": "array", "items": choice_schema(field.choices)}
     else:
         schema = {"type": _TYPE_OF_KIND[field.kind]}
-    if field.kind in _FORMATS:
-        schema["format"] = _FORMATS[field.kind]
-    counts = ("minItems", "maxItems") if field.kind in ("list", "choices") else ("minLength", "maxLength")
-    for keyword, value in (
-        ("minimum", field.minimum),
-        ("maximum", field.maximum),
-        (counts[0], field.min_length),
-        (counts[1], field.max_length),
-    ):
-        if value is not None:
-            schema[keyword] = value
+    if field.kind in _FORMAT_OF_KIND:
+        schema["format"] = _FORMAT_OF_KIND[field.kind]
+    shortest, longest = _length_keywords(field.kind)
+    limits = {"minimum": field.minimum, "maximum": field.maximum, shortest: field.min_length, longest: field.max_length}
+    schema |= {keyword: value for keyword, value in limits.items() if value is not None}
     return to_nullable(schema) if field.nullable else schema

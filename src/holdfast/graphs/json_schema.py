@@ -1,12 +1,13 @@
 """The JSON Schema of definitions, and readable differences between data and that schema.
 
-Editors use the schema for completion and checks. `shape_problems` reports every difference with its path and with the
+Editors use the schema for completion and checks. `find_problems` reports every difference with its path and with the
 values that are allowed there; msgspec itself reports only the first one.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import inspect as info
 
 from holdfast.errors.store import close_matches, did_you_mean
-from holdfast.graphs.definition import Graph, JsonObject
+from holdfast.graphs.definition import BadPart, Graph, JsonObject
 from holdfast.graphs.structure import Place
 
 _STAGES: Final = ("Call", "Effect", "Ask", "LoopUntil", "ForEach", "SubWorkflow", "Wait", "Sleep", "Set", "End")
@@ -52,6 +53,9 @@ def _before_example(text: str) -> str:
     return " ".join(text.partition("Example:")[0].split())
 
 
+_PLACE: Final = re.compile(r" - at `\$([^`]*)`")
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_PROBLEMS_MAX: Final = 50
 _SHOWN_MAX: Final = 40
 _KINDS: Final[tuple[tuple[type, type | tuple[type, ...], str], ...]] = (
     (info.StrType, str, "text"),
@@ -64,9 +68,19 @@ _KINDS: Final[tuple[tuple[type, type | tuple[type, ...], str], ...]] = (
 )
 
 
-def shape_problems(data: object) -> Iterator[tuple[Place, str]]:
-    """Yield each difference between data and a definition: its path, and what is allowed there."""
-    yield from _problems(_graph(), data, ())
+def find_problems(data: object, error: msgspec.ValidationError) -> list[tuple[Place, str]]:
+    """Return why data is not a definition: differences from its schema, or the part that contradicts itself.
+
+    Each has its path, and the values that are allowed there. `error` is the first problem, as msgspec reports it.
+    """
+    found = list(_problems(_graph(), data, ()))[:_PROBLEMS_MAX]
+    if found:
+        return found
+    match = _PLACE.search(str(error))
+    steps = _STEP.findall(match[1]) if match is not None else []
+    path = tuple(int(number) if number else key for key, number in steps)
+    reason = error.__cause__ if isinstance(error.__cause__, BadPart) else "it does not match the schema of a definition"
+    return [(path, str(reason))]
 
 
 @cache

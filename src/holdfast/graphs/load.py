@@ -11,21 +11,18 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 from holdfast.errors import InvalidGraph, InvalidInput, RunError
-from holdfast.graphs.definition import BadPart, Graph, JsonObject
-from holdfast.graphs.json_schema import path_text, shape_problems
+from holdfast.graphs.definition import Graph, JsonObject
+from holdfast.graphs.json_schema import find_problems, path_text
 from holdfast.graphs.structure import DEPTH_MAX, Finding, Place, is_deeper, refuse_errors, structure
 from holdfast.limits import GRAPH_BYTES_MAX
 
 VERSION: Final = 1
 """The format version of definitions that are stored with runs."""
-_PLACE: Final = re.compile(r" - at `\$([^`]*)`")
-_PROBLEMS_MAX: Final = 50
-_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
 class Loaded(NamedTuple):
@@ -53,12 +50,11 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         raise InvalidInput(f"{name}: a definition must be a .yaml, .yml or .json file")
     try:
         data = Path(name).read_bytes()
+        if len(data) > GRAPH_BYTES_MAX:
+            raise InvalidInput(f"{name} has {len(data)} bytes; a definition may have at most {GRAPH_BYTES_MAX}")
+        text = data.decode()
     except OSError as error:
         raise InvalidInput(f"{name} cannot be read: {error.strerror or error}") from None
-    if len(data) > GRAPH_BYTES_MAX:
-        raise InvalidInput(f"{name} has {len(data)} bytes; a definition may have at most {GRAPH_BYTES_MAX}")
-    try:
-        text = data.decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{name} is not UTF-8: {error.reason} at byte {error.start}") from None
     found, lines = read_yaml(text, name) if ending != ".json" else (_json(text, name), {})
@@ -95,10 +91,11 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> JsonObject:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"duplicate key {twice!r} in one object")
+    found: JsonObject = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"duplicate key {key!r} in one object")
+        found[key] = value
     return found
 
 
@@ -110,31 +107,17 @@ def _build(data: object, name: str, lines: Mapping[Place, int]) -> Loaded:
     try:
         graph = msgspec.convert(data, Graph)
     except msgspec.ValidationError as error:
-        raise InvalidGraph(name, [_describe(lines, *problem) for problem in _find_problems(data, error)]) from None
-    loaded = Loaded(graph, name, lines)
-    found = [(finding, loaded.line(finding)) for finding in structure(graph)]
-    findings = [
-        msgspec.structs.replace(finding, message=f"{finding.message} (line {line})") if line else finding
-        for finding, line in found
-    ]
+        raise InvalidGraph(name, [_describe(lines, *problem) for problem in find_problems(data, error)]) from None
+    findings = []
+    for finding in structure(graph):
+        line = line_of(lines, finding.path)
+        suffix = f" (line {line})" if line else ""
+        findings.append(msgspec.structs.replace(finding, message=finding.message + suffix))
     refuse_errors(name, findings)
-    return loaded
-
-
-def _find_problems(data: object, error: msgspec.ValidationError) -> list[tuple[Place, str]]:
-    """Return why data is not a definition: differences from its schema, or the part that contradicts itself."""
-    found = list(shape_problems(data))[:_PROBLEMS_MAX]
-    if found:
-        return found
-    match = _PLACE.search(str(error))
-    steps = _STEP.findall(match[1]) if match is not None else []
-    path = tuple(int(number) if number else key for key, number in steps)
-    reason = error.__cause__ if isinstance(error.__cause__, BadPart) else "it does not match the schema of a definition"
-    return [(path, str(reason))]
+    return Loaded(graph, name, lines)
 
 
 def _describe(lines: Mapping[Place, int], path: Place, text: str) -> str:
-    """Return a problem with its line and its path."""
     line, place = line_of(lines, path), path_text(path)
     return (f"line {line}: " if line else "") + (f"{place}: " if place else "") + text
 
@@ -155,54 +138,34 @@ _WORDS: Final[dict[str, bool | None]] = {
 }
 
 
-class _Node(Protocol):
-    """A node of PyYAML, which has no type hints."""
+def _value(node: Any, path: Place, name: str, lines: dict[Place, int]) -> object:
+    """Build plain data from a node of PyYAML, which has no type hints, and record the line of each part."""
+    lines[path] = node.start_mark.line + 1
+    if node.id == "scalar":
+        return _scalar(node.value) if node.style not in ("'", '"', "|", ">") else node.value
+    if node.id == "sequence":
+        return [_value(part, (*path, number), name, lines) for number, part in enumerate(node.value)]
+    found: JsonObject = {}
+    for key, part in node.value:
+        if key.id != "scalar":
+            raise _refusal(name, key, "a key must be text")
+        if key.value in found:
+            raise _refusal(name, key, f"duplicate key {key.value!r}")
+        found[key.value] = _value(part, (*path, key.value), name, lines)
+        lines[(*path, key.value)] = key.start_mark.line + 1
+    return found
 
-    id: str
-    value: Any
-    style: str | None
-    start_mark: Any
+
+def _scalar(text: str) -> str | float | bool | None:
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.match(text):
+        return int(text) if len(text) < 300 else text
+    return float(text) if _FLOAT.match(text) else text
 
 
-class _Reader:
-    """Builds plain data from YAML nodes, and records the line of each part."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.lines: dict[Place, int] = {}
-
-    def value(self, node: _Node, path: Place) -> object:
-        self.lines[path] = node.start_mark.line + 1
-        if node.id == "scalar":
-            return self._scalar(node)
-        if node.id == "sequence":
-            return [self.value(part, (*path, number)) for number, part in enumerate(node.value)]
-        return self._mapping(node, path)
-
-    def _mapping(self, node: _Node, path: Place) -> JsonObject:
-        found: JsonObject = {}
-        for key_node, part in node.value:
-            if key_node.id != "scalar":
-                raise self._error(key_node, "a key must be text")
-            key = key_node.value
-            if key in found:
-                raise self._error(key_node, f"duplicate key {key!r}")
-            found[key] = self.value(part, (*path, key))
-            self.lines[(*path, key)] = key_node.start_mark.line + 1
-        return found
-
-    def _scalar(self, node: _Node) -> str | float | bool | None:
-        text: str = node.value
-        if node.style in ("'", '"', "|", ">"):
-            return text
-        if text in _WORDS:
-            return _WORDS[text]
-        if _INT.match(text):
-            return int(text) if len(text) < 300 else text
-        return float(text) if _FLOAT.match(text) else text
-
-    def _error(self, node: _Node, what: str) -> InvalidInput:
-        return InvalidInput(f"{self.name} line {node.start_mark.line + 1}: {what}")
+def _refusal(name: str, part: Any, why: str) -> InvalidInput:
+    return InvalidInput(f"{name} line {part.start_mark.line + 1}: {why}")
 
 
 def read_yaml(text: str, name: str) -> tuple[object, dict[Place, int]]:
@@ -210,9 +173,7 @@ def read_yaml(text: str, name: str) -> tuple[object, dict[Place, int]]:
     try:
         import yaml
     except ImportError:
-        raise InvalidInput(
-            f"reading the YAML file {name} needs PyYAML; run `pip install holdfast[cli]`, or write it as JSON"
-        ) from None
+        raise InvalidInput(f"{name} needs PyYAML; run `pip install holdfast[cli]`, or write it as JSON") from None
     try:
         _check_events(yaml, text, name)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -220,19 +181,18 @@ def read_yaml(text: str, name: str) -> tuple[object, dict[Place, int]]:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark is not None else ""
         raise InvalidInput(f"{name}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    reader = _Reader(name)
-    return (None if node is None else reader.value(node, ())), reader.lines
+    lines: dict[Place, int] = {}
+    return (None if node is None else _value(node, (), name, lines)), lines
 
 
 def _check_events(yaml: Any, text: str, name: str) -> None:
     """Refuse aliases, tags and excessive nesting before PyYAML builds any node."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
-            raise InvalidInput(f"{name} line {line}: aliases (*name) are not supported; repeat the value")
+            raise _refusal(name, event, "aliases (*name) are not supported; repeat the value")
         if getattr(event, "tag", None) not in (None, "!"):
-            raise InvalidInput(f"{name} line {line}: tags ({event.tag}) are not supported; remove the tag")
+            raise _refusal(name, event, f"tags ({event.tag}) are not supported; remove the tag")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH_MAX:
-            raise InvalidInput(f"{name} line {line}: the definition is nested deeper than {DEPTH_MAX} levels")
+            raise _refusal(name, event, f"the definition is nested deeper than {DEPTH_MAX} levels")

@@ -218,7 +218,8 @@ class RunStages:
             partial(self._item, step=step.body, name=name, lookup=with_item(lookup, item, index))
             for index, item in enumerate(items_of(step, lookup))
         ]
-        found = run.drive(parallel.gather(self.exe, run.scope, branches, step.max_concurrent, None))
+        how = parallel.ParallelSpec(step.max_concurrent)
+        found = run.drive(parallel.gather(self.exe, run.scope, branches, how))
         errors = [{"index": index, **one.facts["error"]} for index, one in enumerate(found) if "error" in one.facts]
         facts = {"count": len(found), "failed": len(errors)} | ({"errors": errors} if errors else {})
         return StageResult([one.value for one in found], facts)

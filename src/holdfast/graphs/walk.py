@@ -80,9 +80,9 @@ def put_known(state: JsonObject, path: str, value: object) -> None:
 def _find(state: JsonObject, path: str) -> object:
     """Return the value at a path: MISSING if there is none, UNKNOWN if it is inside an unknown value."""
     found = find(state, path)
-    while found is MISSING and path:
+    while found is MISSING and "." in path:
         path = path.rpartition(".")[0]
-        if path and find(state, path) is UNKNOWN:
+        if find(state, path) is UNKNOWN:
             return UNKNOWN
     return found
 
@@ -104,27 +104,21 @@ class StageRunner(Protocol):
 
     def enter(self, stage: AnyStage) -> None:
         """Called when the walk reaches a stage, and not again for later iterations of a loop."""
-        ...
 
     def run_step(self, stage: AnyStage, step: AnyStage, lookup: Lookup) -> StageResult:
         """Perform a step of a stage. An exception in FAILURES makes the stage fail."""
-        ...
 
     def finish_loop(self, stage: LoopUntil, satisfied: bool | None) -> None:
         """Called when a loop ends; `satisfied` is whether its conditions hold."""
-        ...
 
     def choose_edge(self, edges: list[Edge], lookup: Lookup) -> Edge | None:
         """Return the edge by which the walk leaves the current stage; None if none fits."""
-        ...
 
     def end(self, stage: AnyStage, lookup: Lookup) -> object:
         """Return the result of the walk, which ends at this stage."""
-        ...
 
     def fail(self, stage: AnyStage, failure: JsonObject, error: Exception | None) -> NoReturn:
         """Make the walk fail at this stage."""
-        ...
 
 
 class Walker:
@@ -148,20 +142,15 @@ class Walker:
 
     def advance(self) -> bool:
         """Perform the current stage, or one iteration of it. Return whether the walk has ended, with a result."""
-        stage = self.stage
-        progress = self.state["graph"]
-        if isinstance(stage, End):
-            return self._end(stage)
-        if not (isinstance(stage, LoopUntil) and progress.get("looping")):
-            self._enter(stage, progress)
-        if not self._run(stage, progress):
-            return False
-        if self.flow.ends_here(stage):
-            return self._end(stage)
-        progress["at"] = self._next(stage)
-        return False
-
-    def _end(self, stage: AnyStage) -> bool:
+        stage, progress = self.stage, self.state["graph"]
+        if not isinstance(stage, End):
+            if not (isinstance(stage, LoopUntil) and progress.get("looping")):
+                self._enter(stage, progress)
+            if not self._run(stage, progress):
+                return False
+            if not self.flow.ends_here(stage):
+                progress["at"] = self._next(stage)
+                return False
         self.result = self.runner.end(stage, lookup_in(self.state))
         return True
 
@@ -175,8 +164,11 @@ class Walker:
 
     def _run(self, stage: AnyStage, progress: JsonObject) -> bool:
         """Perform the stage, or one iteration of it. Return whether the stage has ended."""
-        step = stage.body if isinstance(stage, LoopUntil) else stage
-        iteration = 1 + (progress.get("looping", 0) if isinstance(stage, LoopUntil) else self._last_iteration(stage))
+        if isinstance(stage, LoopUntil):
+            step, last = stage.body, progress.get("looping", 0)
+        else:
+            step, last = stage, self.state["stage"].get(stage.id, {}).get("iteration", 0)
+        iteration = int(last) + 1
         try:
             result = self.runner.run_step(stage, step, lookup_in(self.state))
             fresh = self._state_after(stage, step, result, iteration)
@@ -187,14 +179,10 @@ class Walker:
             return True
         self.state.clear()  # a put may have removed older keys
         self.state.update(fresh)
-        if over:
-            progress.pop("looping", None)
-        else:
+        progress.pop("looping", None)
+        if not over:
             progress["looping"] = iteration
         return over
-
-    def _last_iteration(self, stage: AnyStage) -> int:
-        return int(self.state["stage"].get(stage.id, {}).get("iteration", 0))
 
     def _state_after(self, stage: AnyStage, step: AnyStage, result: StageResult, iteration: int) -> JsonObject:
         """Return the state after a step as a new dict. If a value cannot be stored, the old state is unchanged."""
@@ -220,15 +208,11 @@ class Walker:
     def _record_failure(self, stage: AnyStage, error: Exception, iteration: int) -> None:
         """Record the failure of a stage in the state. Unless its on_failure is `skip`, the walk fails."""
         failure = error.failure if isinstance(error, StepFailed) else failure_of(error)
-        skipped = stage.on_failure == "skip"
-        facts = {
-            "status": "skipped" if skipped else "failed",
-            "succeeded": False,
-            "iteration": iteration,
-            "error": {name: failure[name] for name in ("type", "message")},
-        }
+        status = "skipped" if stage.on_failure == "skip" else "failed"
+        cause = {"type": failure["type"], "message": failure["message"]}
+        facts = {"status": status, "succeeded": False, "iteration": iteration, "error": cause}
         self.state["stage"] = {**self.state["stage"], stage.id: facts}
-        if not skipped:
+        if status == "failed":
             self.runner.fail(stage, failure, error)
 
     def _next(self, stage: AnyStage) -> str:

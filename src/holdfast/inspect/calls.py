@@ -48,6 +48,16 @@ class JournalEntry(NamedTuple):
     commit: bytes = b""
     """Entries of one commit were written together."""
 
+    @property
+    def scope(self) -> str:
+        """The scope of the call it is about."""
+        return text_of(self.data.get("in"))
+
+    @property
+    def call(self) -> str:
+        """The full name of the call it is about."""
+        return full_name(self.scope, text_of(self.data.get("call")))
+
 
 class CallRecord(msgspec.Struct):
     """The entries that become one row."""
@@ -104,7 +114,7 @@ class _Grouping:
 
     def add(self, met: JournalEntry) -> None:
         call = met.data.get("call")
-        if type(call) is str and (met.kind in KINDS or full_name(text_of(met.data.get("in")), call) in self._calls):
+        if type(call) is str and (met.kind in KINDS or met.call in self._calls):
             self._add_call(met, call)
         elif met.kind == "turn":
             self._end_turn(met)
@@ -113,19 +123,18 @@ class _Grouping:
         else:
             kind = FACTS.get(met.kind, "log" if met.kind == "log" else "entry")
             name = text_of(met.data.get("name")) or met.kind
-            self.drafts.append(CallRecord(kind, name, "", text_of(met.data.get("in")), [met]))
+            self.drafts.append(CallRecord(kind, name, "", met.scope, [met]))
         if met.kind in ("rolled_back", "forked"):
             self._take_back(met)
 
     def _add_call(self, met: JournalEntry, call: str) -> None:
-        scope = text_of(met.data.get("in"))
-        name = full_name(scope, call)
+        name = met.call
         known = self._calls.get(name)
         if known is not None:
             known.entries.append(met)
             return
         plain = text_of(met.data.get("name")) or call.rpartition("#")[0] or call
-        draft = self._calls[name] = CallRecord(KINDS[met.kind], plain, name, scope, [met])
+        draft = self._calls[name] = CallRecord(KINDS[met.kind], plain, name, met.scope, [met])
         self.drafts.append(draft)
         if met.kind == "loop":
             self._turn_ends.setdefault(name, 0)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from holdfast.engine.record import full_name
 from holdfast.inspect.calls import JournalEntry, number_of, text_of
 from holdfast.inspect.rows import time_of
 from holdfast.inspect.views import Row
@@ -22,16 +21,16 @@ GAP_US: Final = 1_000_000
 """Shorter gaps are not worth a row: the engine itself waits so long without releasing a run."""
 _WORK: Final = frozenset({"step", "outcome"})
 """Entries that record how long the work took that they end."""
-_ORDER: Final = ("person", "event", "timer", "retry", "child", "paused")
 _TEXTS: Final = {
     "person": "waited for an answer",
     "event": "waited for an event",
     "timer": "slept",
-    "child": "waited for a child run",
     "retry": "waited for the next attempt",
+    "child": "waited for a child run",
     "paused": "was paused",
     "nobody": "nothing was recorded",
 }
+"""By reason. Of several waits, the first in this order counts as the reason of a gap."""
 
 
 class _OpenWait(NamedTuple):
@@ -43,9 +42,10 @@ class _OpenWait(NamedTuple):
     """When it comes, or an answer came; 0 if that is not known."""
     scope: str = ""
 
-    def is_over(self, now_us: int) -> bool:
-        """Whether the wait is over at this time although no entry says so."""
-        return (self.reason == "timer" or (self.reason == "person" and self.due_us > 0)) and self.due_us <= now_us
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer of a person came, although no entry says so."""
+        return self.reason == "person" and self.due_us > 0
 
 
 class Gap(NamedTuple):
@@ -98,13 +98,17 @@ def find_gaps(
         together = list(group)
         start_us = min(_began_us(together, waits, busy_us), created_us)
         if busy_us and start_us - busy_us >= least_us:
-            found += _split_gap(after, busy_us, start_us, waits, together, least_us)
+            wait = _reason_of(waits)
+            over_us = min(max(_over_us(wait, together, start_us), busy_us), start_us)
+            found += _split_gap(Gap(after, wait.reason, wait.what, busy_us, start_us), over_us, least_us)
         busy_us, after = max(busy_us, created_us), together[-1].position
         waits.pop("", None)
         for met in together:
             _note(waits, met, answered or {})
     if busy_us and not ended and not held and now_us - busy_us >= least_us:
-        found += _open_gap(after, busy_us, now_us, waits, least_us)
+        wait = _reason_of(waits)
+        gap = Gap(after, wait.reason, wait.what, busy_us, None)
+        found += _split_gap(gap, wait.due_us, least_us) if busy_us <= wait.due_us < now_us else [gap]
     work = find_work(entries)
     return [part for gap in found for part in _cut_out_work(gap, work, now_us, least_us)]
 
@@ -129,55 +133,33 @@ def _began_us(together: list[JournalEntry], waits: dict[str, _OpenWait], busy_us
     """
     attempts = [met for met in together if met.kind == "attempt"]
     if attempts:
-        calls, scopes = {_call(met) for met in attempts}, {text_of(met.data.get("in")) for met in attempts}
+        calls, scopes = {met.call for met in attempts}, {met.scope for met in attempts}
         over = [one for call, one in waits.items() if call in calls or (one.reason == "timer" and one.scope in scopes)]
         return max(busy_us, *(one.due_us for one in over), 0)
     return together[0].created_us - max(number_of(met.data.get("us")) for met in together)
 
 
-def _call(met: JournalEntry) -> str:
-    return full_name(text_of(met.data.get("in")), text_of(met.data.get("call")))
+def _reason_of(waits: dict[str, _OpenWait]) -> _OpenWait:
+    """The wait that counts as the reason of a gap: of people, first those who have not answered."""
+    order = list(_TEXTS)
+    return min([*waits.values(), _OpenWait("nobody", "")], key=lambda one: (order.index(one.reason), one.is_answered))
 
 
-def _first(waits: dict[str, _OpenWait]) -> _OpenWait:
-    """The wait that counts as the reason of a gap."""
-    return min(waits.values(), key=_rank, default=_OpenWait("nobody", ""))
+def _over_us(wait: _OpenWait, together: list[JournalEntry], end_us: int) -> int:
+    """When a wait was over. The time of an answer is in the journal, or in the inbox if the run has not read it."""
+    answered = [number_of(met.data.get("at_us")) for met in together if met.kind == "answered"]
+    return min([us for us in answered if us and wait.reason == "person"], default=wait.due_us or end_us)
 
 
-def _rank(one: _OpenWait) -> tuple[int, bool]:
-    """People come first, and of them those who have not answered."""
-    return _ORDER.index(one.reason), one.reason == "person" and one.due_us > 0
-
-
-def _split_gap(
-    after: int, start_us: int, end_us: int, waits: dict[str, _OpenWait], together: list[JournalEntry], least_us: int
-) -> list[Gap]:
-    reason = _first(waits)
-    over_us = end_us
-    if (
-        reason.reason == "person"
-    ):  # answered: the journal has the answer's time, or the inbox, if the run has not read it
-        answer_times = [number_of(met.data.get("at_us")) for met in together if met.kind == "answered"]
-        over_us = min([us for us in answer_times if us], default=reason.due_us or end_us)
-    elif reason.due_us:
-        over_us = reason.due_us
-    over_us = min(max(over_us, start_us), end_us)
-    parts = [Gap(after, reason.reason, reason.what, start_us, over_us), Gap(after, "nobody", "", over_us, end_us)]
-    return [gap for gap in parts if gap.end_us is not None and gap.end_us - gap.start_us >= least_us]
-
-
-def _open_gap(after: int, start_us: int, now_us: int, waits: dict[str, _OpenWait], least_us: int) -> list[Gap]:
-    reason = _first(waits)
-    if reason.due_us and start_us <= reason.due_us < now_us:
-        parts = [Gap(after, reason.reason, reason.what, start_us, reason.due_us)]
-        parts = [gap for gap in parts if reason.due_us - start_us >= least_us]
-        return [*parts, Gap(after, "nobody", "", reason.due_us, None)]
-    return [Gap(after, reason.reason, reason.what, start_us, None)]
+def _split_gap(gap: Gap, over_us: int, least_us: int) -> list[Gap]:
+    """The wait itself, and the time after it in which no process took the run."""
+    parts = [gap._replace(end_us=over_us), Gap(gap.after, "nobody", "", over_us, gap.end_us)]
+    return [part for part in parts if part.end_us is None or part.end_us - part.start_us >= least_us]
 
 
 def _note(waits: dict[str, _OpenWait], met: JournalEntry, answered: Mapping[str, int]) -> None:
     """Update what the run waits for after this entry."""
-    data, call = met.data, _call(met)
+    data, call = met.data, met.call
     match met.kind:
         case "asked":
             gate = text_of(data.get("gate"))
@@ -185,7 +167,7 @@ def _note(waits: dict[str, _OpenWait], met: JournalEntry, answered: Mapping[str,
         case "wait":
             waits[call] = _OpenWait("event", text_of(data.get("event")), number_of(data.get("due_us")))
         case "sleep":
-            waits[call] = _OpenWait("timer", call, number_of(data.get("due_us")), text_of(data.get("in")))
+            waits[call] = _OpenWait("timer", call, number_of(data.get("due_us")), met.scope)
         case "attempt":
             waits[call] = _OpenWait("retry", call, number_of(data.get("due_us")))
         case "child" if not data.get("detached"):
@@ -196,13 +178,13 @@ def _note(waits: dict[str, _OpenWait], met: JournalEntry, answered: Mapping[str,
             waits.clear()
         case _:
             waits.pop(call, None)
-    for name in [name for name, one in waits.items() if one.is_over(met.created_us)]:
-        del waits[name]
+    for name, one in list(waits.items()):  # of these two, no entry says that they are over
+        if (one.reason == "timer" or one.is_answered) and one.due_us <= met.created_us:
+            del waits[name]
 
 
-def gap_row(gap: Gap, now_us: int, depth: int) -> Row:
+def gap_row(gap: Gap, now_us: int) -> Row:
     """The row of a gap."""
-    end_us = now_us if gap.end_us is None else gap.end_us
     return Row(
         kind="gap",
         name=gap.what,
@@ -211,8 +193,7 @@ def gap_row(gap: Gap, now_us: int, depth: int) -> Row:
         first=gap.after,
         last=gap.after,
         state="done" if gap.end_us is not None else "waiting",
-        depth=depth,
         started_at=time_of(gap.start_us),
-        ended_at=None if gap.end_us is None else time_of(gap.end_us),
-        duration_us=max(0, end_us - gap.start_us),
+        ended_at=time_of(gap.end_us),
+        duration_us=max(0, (now_us if gap.end_us is None else gap.end_us) - gap.start_us),
     )

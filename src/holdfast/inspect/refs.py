@@ -15,7 +15,7 @@ that changes a run must not change another run because the one it names was remo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from holdfast.errors import AmbiguousId, CheckpointNotFound, InvalidCursor, InvalidInput, RunNotFound
@@ -30,7 +30,6 @@ from holdfast.operations.read import find_checkpoint, known_run, retry_if_change
 from holdfast.operations.store import Store
 from holdfast.operations.views import checked_checkpoint, checkpoint_info, run_info
 from holdfast.state.diff import compare, diff
-from holdfast.state.json_preview import to_jsonable
 from holdfast.store.port import CheckpointQuery, RunQuery, Select
 
 LATEST: Final = "@latest"
@@ -39,6 +38,7 @@ _NEAR: Final = 3
 _COMPARED: Final = 200
 """How many of the newest runs are searched for ids that resemble an unknown one."""
 _BACK_MAX: Final = 10_000
+Choose = Callable[[StoreContext, RunRow, str], CheckpointRow]
 _COUNTED: Final = re.compile(r"(?P<run>.+)(?P<sign>[~@])(?P<number>[0-9]{0,10})\Z", re.DOTALL)
 
 
@@ -77,18 +77,16 @@ def checkpoint_of(store: Store, text: str, *, whole: bool = False) -> Located:
     for find in (_find_exact,) if whole else (_find_exact, _find_by_prefix):
         run = find(core, text)
         if run is not None:
-            return _located(core, run, _newest(core, run))
-        for locate in _meanings(core, text, find) if missing is None else ():
+            newest = find_checkpoint(core, run.run_id, Select())
+            return _located(core, run, None if newest is None else newest[1])
+        for name, choose, which in _splits(text) if missing is None else ():
+            run = find(core, name)
             try:
-                return locate()
+                if run is not None:
+                    return _located(core, run, choose(core, run, which))
             except (CheckpointNotFound, InvalidCursor) as error:  # another meaning may fit
                 missing = missing or error
     raise missing or RunNotFound(text, _similar_ids(core, text, whole=whole), whole=whole)
-
-
-# --- runs ------------------------------------------------------------------------------------------------------------
-
-Find = Callable[[StoreContext, str], RunRow | None]
 
 
 def _find_exact(core: StoreContext, text: str) -> RunRow | None:
@@ -107,44 +105,25 @@ def _find_by_prefix(core: StoreContext, text: str) -> RunRow | None:
     """Return the only run whose id begins with the text."""
     rows = core.port.runs(RunQuery(prefix=text, limit=_CANDIDATES + 1))
     if len(rows) > 1:
-        ids = tuple(row.run_id for row in rows[:_CANDIDATES])
-        raise AmbiguousId(text, ids, more=len(rows) > _CANDIDATES)
+        raise AmbiguousId(text, tuple(row.run_id for row in rows[:_CANDIDATES]), more=len(rows) > _CANDIDATES)
     return rows[0] if rows else None
 
 
 def _similar_ids(core: StoreContext, text: str, *, whole: bool) -> tuple[str, ...]:
     """Return ids that resemble the text; with `whole`, the newest that begin with it."""
-    begun = core.port.runs(RunQuery(prefix=text, limit=_NEAR)) if whole else []
-    if begun:
-        return tuple(row.run_id for row in begun)
-    ids = [row.run_id for row in core.port.runs(RunQuery(limit=_COMPARED))]
-    return tuple(close_matches(text, ids))
+    begun = [row.run_id for row in core.port.runs(RunQuery(prefix=text, limit=_NEAR))] if whole else []
+    recent = RunQuery(limit=_COMPARED)
+    return tuple(begun or close_matches(text, [row.run_id for row in core.port.runs(recent)]))
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
-
-
-def _meanings(core: StoreContext, text: str, find: Find) -> Iterator[Callable[[], Located]]:
-    """Iterate over the meanings of the text in which the part before a separator names a run."""
+def _splits(text: str) -> Iterator[tuple[str, Choose, str]]:
+    """Iterate over the ways to split the text into a run and which of its checkpoints, the longest run first."""
     counted = _COUNTED.match(text)
     if counted is not None and (counted["number"] or counted["sign"] == "~"):
-        run = find(core, counted["run"])
-        if run is not None:
-            select = _steps_back if counted["sign"] == "~" else _covering
-            yield lambda: _located(core, run, select(core, run, int(counted["number"] or 1)))
-    for name, checkpoint_id in _splits(text):
-        found = find(core, name)
-        if found is not None:
-            yield lambda run=found, wanted=checkpoint_id: _located(core, run, _find_checkpoint(core, run, wanted))  # type: ignore[misc]
-
-
-def _splits(text: str) -> Iterator[tuple[str, str]]:
-    """Iterate over all ways to split the text into a run and a checkpoint, the longest run first."""
-    at = text.rfind(":")
-    while at > 0:
-        if at < len(text) - 1:
-            yield text[:at], text[at + 1 :]
-        at = text.rfind(":", 0, at)
+        yield counted["run"], _steps_back if counted["sign"] == "~" else _covering, counted["number"] or "1"
+    for at in range(len(text) - 2, 0, -1):
+        if text[at] == ":":
+            yield text[:at], _find_checkpoint, text[at + 1 :]
 
 
 def _located(core: StoreContext, run: RunRow, row: CheckpointRow | None) -> Located:
@@ -153,12 +132,8 @@ def _located(core: StoreContext, run: RunRow, row: CheckpointRow | None) -> Loca
     return Located(run=run_info(run), checkpoint=info)
 
 
-def _newest(core: StoreContext, run: RunRow) -> CheckpointRow | None:
-    found = find_checkpoint(core, run.run_id, Select())
-    return found[1] if found is not None else None
-
-
-def _steps_back(core: StoreContext, run: RunRow, back: int) -> CheckpointRow:
+def _steps_back(core: StoreContext, run: RunRow, number: str) -> CheckpointRow:
+    back = int(number)
     if back > _BACK_MAX:
         raise InvalidInput(f"at most {_BACK_MAX} checkpoints can be counted back, not {back}")
     found = core.port.find_checkpoints(CheckpointQuery(run.run_id, lane="", limit=back + 1))
@@ -168,7 +143,8 @@ def _steps_back(core: StoreContext, run: RunRow, back: int) -> CheckpointRow:
     return found[back][1]
 
 
-def _covering(core: StoreContext, run: RunRow, position: int) -> CheckpointRow:
+def _covering(core: StoreContext, run: RunRow, number: str) -> CheckpointRow:
+    position = int(number)
     if position > run.position:
         raise InvalidCursor(f"run {run.run_id!r} ends at position {run.position}, not at {position}")
     found = core.port.checkpoint(run.run_id, Select(at=min(position, NUMBER_MAX)))
@@ -188,9 +164,6 @@ def _find_checkpoint(core: StoreContext, run: RunRow, checkpoint_id: str) -> Che
     return rows[0][1]
 
 
-# --- changes between two checkpoints ---------------------------------------------------------------------------------
-
-
 def changes_between(store: Store, old: Located, new: Located) -> list[Change]:
     """Return the changes from the state of one checkpoint to that of another. Only what differs is read.
 
@@ -207,7 +180,7 @@ def changes_between(store: Store, old: Located, new: Located) -> list[Change]:
 def _changes(core: StoreContext, old: Located, new: Located) -> list[Change]:
     (first, before), (second, after) = _row(core, old), _row(core, new)
     if first.workflow == second.workflow == THREADS:
-        return compare(*(stored_state(core, run, row) for run, row in ((first, before), (second, after))))
+        return compare(stored_state(core, first, before), stored_state(core, second, after))
 
     def fetch(hashes: list[bytes]) -> dict[bytes, bytes]:
         found = core.port.chunks(first.family, hashes)
@@ -219,26 +192,8 @@ def _changes(core: StoreContext, old: Located, new: Located) -> list[Change]:
 
 
 def _row(core: StoreContext, located: Located) -> tuple[RunRow, CheckpointRow]:
-    info = located.checkpoint
-    if info is None:
-        raise CheckpointNotFound(located.run.run_id, "yet")
-    found = find_checkpoint(core, located.run.run_id, Select(info.lane, info.checkpoint_id))
+    info, run_id = located.checkpoint, located.run.run_id
+    found = None if info is None else find_checkpoint(core, run_id, Select(info.lane, info.checkpoint_id))
     if found is None:
-        raise CheckpointNotFound(located.run.run_id, repr(info.checkpoint_id))
+        raise CheckpointNotFound(run_id, "yet" if info is None else repr(info.checkpoint_id))
     return found
-
-
-def json_patch(changes: Iterable[Change]) -> list[dict[str, object]]:
-    """Convert changes to a JSON Patch (RFC 6902) of states as `holdfast.state.json_preview` shows them.
-
-    Example:
-        json.dumps(json_patch(store.diff("order-17", 1, 2)))
-    """
-    return [
-        {
-            "op": change.op,
-            "path": change.pointer,
-            **({} if change.op == "remove" else {"value": to_jsonable(change.new)}),
-        }
-        for change in changes
-    ]

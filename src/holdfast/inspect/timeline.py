@@ -206,7 +206,7 @@ def _gaps(past: _Stored, keyed: list[tuple[Key, Row]], around: RunFacts) -> list
         read = past.entries[1:] if past.left_out else past.entries  # entries that were not read are not a gap
         answered = {gate: given.at_us for gate, given in around.answers.items()}
         gaps = find_gaps(read, now_us, ended=around.ended, held=around.held, answered=answered)
-        return [((gap.after, NUMBER_MAX, n), gap_row(gap, now_us, 0)) for n, gap in enumerate(gaps)]
+        return [((gap.after, NUMBER_MAX, n), gap_row(gap, now_us)) for n, gap in enumerate(gaps)]
     moments = [
         JournalEntry(at, "", int((row.started_at - _EPOCH) / dt.timedelta(microseconds=1)), {})
         for at, (_, row) in enumerate(keyed)
@@ -216,7 +216,7 @@ def _gaps(past: _Stored, keyed: list[tuple[Key, Row]], around: RunFacts) -> list
     found = []
     for gap in gaps:
         position, number, which = keyed[gap.after][0]
-        found.append(((position, number, which + 1), gap_row(gap._replace(after=position), now_us, 0)))
+        found.append(((position, number, which + 1), gap_row(gap._replace(after=position), now_us)))
     return found
 
 

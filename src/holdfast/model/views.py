@@ -304,6 +304,8 @@ class RollbackPlan(View, frozen=True, kw_only=True):
     """Detached child runs. They are not rolled back, and started again when the run continues."""
     detached_effects: tuple[EffectPlan, ...] = ()
     """Effects of detached children, which would be performed again. They stop it, too."""
+    forks: tuple[str, ...] = ()
+    """Forks that keep the results of effects that are undone. They do not stop it."""
 
     @property
     def problems(self) -> list[str]:
@@ -316,6 +318,13 @@ class RollbackPlan(View, frozen=True, kw_only=True):
             f"{self._effect(e)} is not undone, since that child is detached, and would be performed again"
             for e in self.detached_effects
         ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before the rollback; it is not refused."""
+        count, names = len(self.forks), ", ".join(map(repr, self.forks))
+        text = f"1 fork keeps the undone results: {names}" if count == 1 else ""
+        return [text or f"{count} forks keep the undone results: {names}"] if count else []
 
     def _effect(self, effect: EffectPlan) -> str:
         of_child = f" of child run {effect.run_id!r}" if effect.run_id != self.run_id else ""

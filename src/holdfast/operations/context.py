@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from holdfast import errors, fork_safety
 from holdfast.clock import Clock
-from holdfast.drivers import Plan
-from holdfast.drivers.sync_driver import BlockingDriver
+from holdfast.drivers import BlockingDriver, Plan
 from holdfast.errors import HoldfastError
 from holdfast.fork_safety import reset_after_fork
 from holdfast.ids import Ids
@@ -98,6 +97,8 @@ class StoreContext:
 
     def __init__(self, port: StorePort, clock: Clock, ids: Ids) -> None:
         self.port = port
+        self.liveness: Liveness = liveness_of(port)
+        """What the store knows about owners, if it can know anything."""
         self.clock = clock
         self.ids = ids
         self.committer = Committer(port.commit)
@@ -136,11 +137,6 @@ class StoreContext:
     def body(self, plain: bytes) -> bytes:
         """The stored body of a value."""
         return self._compressor.body(plain)
-
-    @property
-    def liveness(self) -> Liveness:
-        """What the store knows about owners, if it can know anything."""
-        return liveness_of(self.port)
 
     def gates_of(self, run: int, state: str | None = "open") -> list[GateRow]:
         """The gates of one run in this state, or in any, the longest open first."""

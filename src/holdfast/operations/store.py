@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from holdfast import fork_safety
 from holdfast.clock import Clock, SystemClock
-from holdfast.drivers import Plan
-from holdfast.drivers.sync_driver import forbid_in_loop
+from holdfast.drivers import Plan, forbid_in_loop
 from holdfast.errors import ClaimLost
 from holdfast.ids import Ids, RandomIds, check_id, check_lane
 from holdfast.model.rows import RunRow

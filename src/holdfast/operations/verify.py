@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from holdfast.drivers import Plan
 from holdfast.errors import DamagedData
 from holdfast.limits import NUMBER_MAX
-from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRow, GateRow, ItemRow, RunRow
+from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRow, GateRow, ItemRow, MessageRow, RunRow
 from holdfast.model.views import Problem, Report, Stats
 from holdfast.operations.checkpoint_needs import Lineage, Needed, needed
 from holdfast.operations.context import Access, StoreContext
@@ -198,16 +198,31 @@ class _Verifier:
 
     def _check_rest(self, run: RunRow) -> Iterator[DamagedData]:
         of_run = f"of run {run.run_id!r}"
-        for effect in self._port.rows(EffectRow, run.run):
+        effects = self._port.rows(EffectRow, run.run)
+        for effect in effects:
             yield from _damage_in(effect_view, run, effect)
+        yield from _check_ledger(run, {effect.number for effect in effects})
         for row in self._port.rows(AttachmentRow, run.run):
             place = f"attachment {row.key!r} {of_run}"
             yield from _damage_in(verify_checksum, row, run.incarnation, place)
             yield from _damage_in(self._check_state, run, row.root, place)
         for item in self._port.rows(ItemRow, run.run):
             yield from _damage_in(verify_checksum, item, run.incarnation, f"inbox item {item.number} {of_run}")
+        for message in self._port.rows(MessageRow, run.run):
+            place = f"outbox message {message.number} {of_run}"
+            yield from _damage_in(verify_checksum, message, run.incarnation, place)
         for gate in self._port.rows(GateRow, run.run):
             yield from _damage_in(verify_checksum, gate, run.incarnation, f"gate {gate.gate!r} {of_run}")
+
+
+def _check_ledger(run: RunRow, numbers: set[int]) -> Iterator[DamagedData]:
+    """Whether the ledger has the effects that the run's row counts; none is ever removed."""
+    place = f"the ledger of run {run.run_id!r}"
+    counted = set(range(1, run.effects + 1))
+    for number in sorted(counted - numbers):
+        yield DamagedData(place, f"effect {number} of {run.effects} is missing")
+    for number in sorted(numbers - counted):
+        yield DamagedData(place, f"it has effect {number}, but the run's row counts only {run.effects}")
 
 
 def _end_of(row: EntryRow) -> int:

@@ -81,9 +81,8 @@ def run_info(row: RunRow) -> RunInfo:
 def entry_view(run: RunRow, row: EntryRow) -> Entry:
     place = f"entry {row.position} of run {run.run_id!r}"
     verify_checksum(row, run.incarnation, place)
-    return Entry(
-        position=row.position, kind=row.kind, data=decode_body(row.body, place), created_at=moment(row.created_us)
-    )
+    data = decode_body(row.body, place)
+    return Entry(position=row.position, kind=row.kind, data=data, created_at=moment(row.created_us))
 
 
 def next_position(run_id: str, after: int, row: EntryRow) -> int:

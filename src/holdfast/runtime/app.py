@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from holdfast import fork_safety
-from holdfast.drivers import Plan
-from holdfast.drivers.sync_driver import forbid_in_loop
+from holdfast.drivers import Plan, forbid_in_loop
 from holdfast.engine.commands import UserFunction
 from holdfast.engine.failures import Classifier, check_classifier
 from holdfast.engine.gates import seconds_us

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast import fork_safety
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import Classifier
-from holdfast.errors import StorageError
+from holdfast.errors import StorageError, StoreClosed
 from holdfast.fork_safety import reset_after_fork
 from holdfast.operations.context import Access, StoreContext
 from holdfast.operations.store import Store
@@ -21,8 +21,9 @@ from holdfast.store.capabilities import Liveness, Presence
 from holdfast.store.port import RunQuery
 
 if TYPE_CHECKING:
-    from holdfast.runtime.async_driver import AsyncAppDriver, LoopThread
+    from holdfast.runtime.async_driver import AsyncAppDriver
     from holdfast.runtime.blocking_driver import BlockingAppDriver
+    from holdfast.runtime.loop_thread import LoopThread
 
 LEASE_S: Final = 15.0
 _CLAIMS_MAX: Final = 1_000
@@ -44,6 +45,7 @@ class AppCore:
         self.classify = classify
         self.blocking: BlockingAppDriver
         self._awaiting: AsyncAppDriver | None = None
+        self.is_closed = False
         self.after_fork()
         reset_after_fork(self)
 
@@ -72,8 +74,10 @@ class AppCore:
         """The event loop for `async def` workflows and steps of blocking callers, on its own thread."""
         if self._loop is None:
             with fork_safety.loading:
-                from holdfast.runtime.async_driver import LoopThread  # loads asyncio
+                from holdfast.runtime.loop_thread import LoopThread  # loads asyncio
             with self._lock:
+                if self.is_closed:
+                    raise closed_error()
                 self._loop = self._loop or LoopThread()
         return self._loop
 
@@ -90,6 +94,8 @@ class AppCore:
     def close(self) -> None:
         """Stop the threads."""
         self.lease_renewer.close()
+        with self._lock:  # no loop begins after this
+            self.is_closed = True
         if self._loop is not None:
             self._loop.close()
         if self._awaiting is not None:
@@ -101,6 +107,11 @@ class AppCore:
     def known(self, workflow: str) -> Workflow | None:
         """The workflow of that name, or None."""
         return self.registry.workflows.get(workflow)
+
+
+def closed_error() -> StoreClosed:
+    """The error of a call that a closed app cannot execute."""
+    return StoreClosed("the app was closed; a run that has not ended continues in another App, with `resume`")
 
 
 class Owner:

@@ -1,20 +1,19 @@
-"""The async driver of an app, and the event loop thread for async code of blocking callers.
+"""The async driver of an app.
 
-The driver awaits the user's functions, and calls blocking ones on threads. A cancelled task finishes the commit or
+It awaits the user's functions, and calls blocking ones on threads. A cancelled task finishes the commit or
 effect that it began, so that a cancellation leaves no effect in doubt.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import contextvars
 import functools
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -28,6 +27,7 @@ from holdfast.runtime.async_run import AsyncRun
 from holdfast.runtime.blocking_driver import unwrap_error
 from holdfast.runtime.execute import ExecutionResult, Invoke, ProcessExiting, WaitInFlight, execute_run, is_exit
 from holdfast.runtime.interpreter import Interpreter, RunBranches, WaitUntil
+from holdfast.runtime.loop_thread import contain_exit
 from holdfast.runtime.run_base import as_current
 from holdfast.runtime.start import Execute
 
@@ -327,73 +327,3 @@ async def on_own_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
 
     threading.Thread(target=work, name="holdfast-call", daemon=True).start()
     return await future
-
-
-def wait_released(app: AppCore, run_id: str) -> None:
-    """Wait until this process no longer executes the run."""
-    while any(exe.run_id == run_id for exe in list(app.executions)):
-        time.sleep(0.01)
-
-
-class LoopThread:
-    """An event loop on a thread of its own; both end with the process or with `close`.
-
-    It executes `async def` workflows and steps of blocking callers.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
-    def run(self, work: Awaitable[R], timeout_s: float | None = None) -> R:
-        """Await `work` on the loop, and block until it is done."""
-        future = self.submit(contain_exit(work))
-        try:
-            return unwrap_error(future.result(timeout_s))
-        except BaseException as error:
-            is_late = isinstance(error, concurrent.futures.TimeoutError) and not future.done()
-            future.cancel()
-            if is_late:
-                raise TimedOut from None
-            raise
-
-    def submit(self, work: Coroutine[object, None, R]) -> concurrent.futures.Future[R]:
-        """Begin `work` on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def execute(self, app: AppCore, command: Execute) -> ExecutionResult:
-        """Execute a run on the loop. Ctrl-C first waits until the call in progress is recorded and the run released."""
-        try:
-            return self.run(app.awaiting.execute(command))
-        except KeyboardInterrupt:
-            wait_released(app, command.claimed.row.run_id)
-            raise
-
-    def close(self) -> None:
-        """Stop the loop and cancel the tasks on it."""
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop)
-            self._thread.join(5)
-
-    async def _cancel_all(self) -> None:
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._loop.stop()
-
-
-async def contain_exit(work: Awaitable[R]) -> R | BranchError:
-    """Return an exit as a value. Raised, it would end the loop, and every other task on it would wait forever."""
-    try:
-        return await work
-    except (KeyboardInterrupt, SystemExit) as error:
-        return BranchError(error)

@@ -181,7 +181,8 @@ class AsyncRun(RunBase):
 
         def plan(exe: Execution, scope: Scope) -> Plan[object]:
             spec = step_spec(fn, name=name, retry=retry, timeout=timeout)
-            return parallel.map_items(exe, scope, spec, items, limit, key, return_exceptions=return_exceptions)
+            how = parallel.ParallelSpec(limit, key, return_exceptions)
+            return parallel.map_items(exe, scope, spec, items, how)
 
         return UnawaitedCall(self, "map", fn, plan, items if isinstance(items, list | tuple) else (items,))
 
@@ -203,7 +204,7 @@ class AsyncRun(RunBase):
         """Execute several branches in parallel; see `Run.gather`."""
 
         def plan(exe: Execution, scope: Scope) -> Plan[object]:
-            return parallel.gather(exe, scope, branches, limit, key, return_exceptions=return_exceptions)
+            return parallel.gather(exe, scope, branches, parallel.ParallelSpec(limit, key, return_exceptions))
 
         return UnawaitedCall(self, "gather", None, plan)
 

@@ -6,17 +6,19 @@ limit on a thread that it abandons when the time is up.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import inspect
 import threading
 import time
 from collections import deque
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.drivers import Handler
-from holdfast.drivers.sync_driver import BlockingDriver
+from holdfast.drivers import BlockingDriver, Handler
 from holdfast.engine.commands import Branch, BranchError, Call, TimedOut
-from holdfast.errors import Interrupt, InvalidInput
+from holdfast.errors import HoldfastError, Interrupt, InvalidInput, StoreClosed
+from holdfast.operations.claims import release
 from holdfast.runtime.execute import Invoke, ProcessExiting, WaitInFlight, execute_run, is_exit, normalize_error
 from holdfast.runtime.interpreter import Interpreter, RunBranches, WaitUntil
 from holdfast.runtime.run import Run
@@ -51,8 +53,18 @@ class BlockingAppDriver(BlockingDriver):
         """Execute a run: here, or on the loop's thread if its workflow is async."""
         workflow = self.app.known(command.claimed.row.workflow)
         if workflow is not None and workflow.is_async:
-            return self.app.loop.execute(self.app, command)
+            return self._execute_on_loop(command)
         return self.run(execute_run(self.app, command.claimed))
+
+    def _execute_on_loop(self, command: Execute) -> ExecutionResult:
+        try:
+            return self.app.loop.execute(self.app, command)
+        except StoreClosed:  # the execution may not have begun, and then it did not release the run
+            claimed = command.claimed
+            self.app.nonces.discard(claimed.row.nonce)
+            with contextlib.suppress(HoldfastError):
+                self.app.core.committer.commit(release(claimed.access, claimed.row.run_id))
+            raise
 
     def _invoke(self, command: Invoke) -> object:
         run = Run(self, command.interpreter, command.interpreter.exe.root)
@@ -76,7 +88,7 @@ class BlockingAppDriver(BlockingDriver):
             if command.timeout_s is not None:
                 return self._call_on_thread(command)
             result = command.fn(*command.args, **command.kwargs)
-            return self.app.loop.run(result) if inspect.isawaitable(result) else result
+            return self._await_on_loop(result) if inspect.isawaitable(result) else result
         except BaseException as error:
             normalized = normalize_error(error)
             if normalized is error:
@@ -84,6 +96,17 @@ class BlockingAppDriver(BlockingDriver):
             raise normalized from error
         finally:
             command.took_us = (time.perf_counter_ns() - began) // 1000
+
+    def _await_on_loop(self, work: Awaitable[object], timeout_s: float | None = None) -> object:
+        """Await what a function returned. If the app is closed meanwhile, the run stops; its step did not fail."""
+        try:
+            return self.app.loop.run(work, timeout_s)
+        except StoreClosed as error:
+            if not self.app.is_closed:
+                raise
+            if inspect.iscoroutine(work):
+                work.close()
+            raise ProcessExiting from error
 
     def _call_on_thread(self, command: Call) -> object:
         """Call with a time limit, on a thread that is abandoned when the time is up; a late result is dropped."""
@@ -94,7 +117,7 @@ class BlockingAppDriver(BlockingDriver):
             try:
                 result = command.fn(*command.args, **command.kwargs)
                 if inspect.isawaitable(result):
-                    result = self.app.loop.run(result, command.timeout_s)
+                    result = self._await_on_loop(result, command.timeout_s)
                 outcome.append(result)
             except BaseException as error:
                 outcome.append(BranchError(error))

@@ -5,7 +5,7 @@ After `stop_child` neither the child nor a run inside it can act any more, in an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +18,7 @@ from holdfast.engine.rollback import LedgerLine, MarkChild
 from holdfast.errors import Conflict, RunClaimed
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.commit import Commit, Committed, Guard, NewEffect, NewEntry, NewRun, Outcome, Reason
-from holdfast.model.rows import CANCELLED, TERMINAL, EffectRow, EntryRow, RunRow, TimerRow
+from holdfast.model.rows import CANCELLED, TERMINAL, EntryRow, RunRow, TimerRow
 from holdfast.operations.claims import take_or_revoke_dead
 from holdfast.operations.context import StoreContext, refusal
 from holdfast.operations.views import encode_body
@@ -31,7 +31,6 @@ from holdfast.store.port import RunQuery
 
 if TYPE_CHECKING:
     from holdfast.runtime.app_core import AppCore
-
 
 Path = tuple[tuple[int, int], ...]
 """After which position of each run above it, from the outermost, a child was started."""
@@ -49,26 +48,26 @@ class Descendant(msgspec.Struct, frozen=True):
     """It, or a run that it is inside of, is detached."""
 
 
-def descendants(core: StoreContext, parent: RunRow, children: Iterable[TakenChild]) -> list[Descendant]:
-    """These children of a run and those inside them, each before those inside it."""
-    return list(_walk(core, parent, children, (), is_detached=False))
-
-
-def _walk(
-    core: StoreContext, parent: RunRow, children: Iterable[TakenChild], path: Path, *, is_detached: bool
-) -> Iterator[Descendant]:
+def descendants(
+    core: StoreContext, parent: RunRow, children: Iterable[TakenChild], path: Path = (), *, is_detached: bool = False
+) -> list[Descendant]:
+    """These children of a run at `path` and those inside them, each before those inside it."""
+    found: list[Descendant] = []
     for child in children:
-        row = core.port.run(child.run_id)
+        row, detached = core.port.run(child.run_id), is_detached or child.detached
         if row is None and child.ended:
-            yield Descendant(child.run_id, None, path, [], is_detached or child.detached)
+            found.append(Descendant(child.run_id, None, path, [], detached))
         if row is None or not _is_child(core, verify_run(row), parent):
             continue
         history = read_history(core, child.run_id)
         below = (*path, (child.position - 1, 0))
-        detached = is_detached or child.detached
-        lines = [_line(history.run, effect, below) for effect in history.effects]
-        yield Descendant(child.run_id, row, below, lines, detached)
-        yield from _walk(core, row, children_of(history), below, is_detached=detached)
+        lines = [ledger_line(history.run, effect) for effect in history.effects]
+        for line in lines:
+            line.run_id, line.incarnation = history.run.run_id, history.run.incarnation
+            line.path = (*below, (line.after_position, line.number))
+        found.append(Descendant(child.run_id, row, below, lines, detached))
+        found += descendants(core, row, children_of(history), below, is_detached=detached)
+    return found
 
 
 def _is_child(core: StoreContext, row: RunRow, parent: RunRow) -> bool:
@@ -81,13 +80,6 @@ def children_of(history: RunHistory) -> list[TakenChild]:
     live = [(at, entry) for at, entry in history.live if entry["kind"] == "child"]
     ended = {entry["child"] for _, entry in history.live if entry["kind"] == "child_ended"}
     return [TakenChild(entry["child"], at, entry["detached"], entry["child"] in ended) for at, entry in live]
-
-
-def _line(run: RunRow, effect: EffectRow, path: Path) -> LedgerLine:
-    line = ledger_line(run, effect)
-    line.run_id, line.incarnation = run.run_id, run.incarnation
-    line.path = (*path, (line.after_position, line.number))
-    return line
 
 
 def attached_lines(core: StoreContext, parent: RunRow, children: Iterable[TakenChild]) -> list[LedgerLine]:
@@ -115,11 +107,8 @@ def check_wanted(app: AppCore, history: RunHistory, *, ended: bool = False) -> P
 
 def check_free(app: AppCore, found: Iterable[Descendant]) -> Plan[None]:
     """Raise RunClaimed if a living owner holds one of these children; it could act while it is taken back."""
-    for each in found:
-        run = each.run
-        if run is None or each.is_detached or run.status in TERMINAL:
-            continue
-        if (yield from is_held(app, run)):
+    for run in [each.run for each in found if each.run is not None and not each.is_detached]:
+        if run.status not in TERMINAL and (yield from is_held(app, run)):
             left_us = max(0, run.lease_us - app.core.clock.lease_time().us)
             raise RunClaimed(run.run_id, run.owner, left_us / 1e6)
 
@@ -130,16 +119,17 @@ def stop_child(app: AppCore, parent: RunRow, run_id: str, by: str, *, bar: bool)
     `bar`: a child that is recorded but does not exist is created as cancelled. A process that was suspended just before
     it created the child finds it when it continues, and does not execute it.
     """
+    ended: EntryData = {"kind": CANCELLED, "by": by, "rolled_back": parent.run_id}
     while True:
         row: RunRow | None = yield lambda: app.core.port.run(run_id)
         if row is None and bar:
-            yield _bar_commit(app, run_id, parent, by)
+            yield _bar_commit(app, run_id, parent, ended)
             continue
         if row is None or not (yield lambda row=row: _is_child(app.core, verify_run(row), parent)):
             return
         if row.status in TERMINAL:
             break
-        commit: Commit = yield lambda row=row: _end_commit(app, row, parent, by)
+        commit: Commit = yield lambda row=row: _end_commit(app, row, ended)
         outcome = yield from take_or_revoke_dead(app.access, commit, app, revocations=None)
         if not isinstance(outcome, Committed) and outcome.reason != Reason.POSITION:
             raise refusal(app.access, commit, outcome)
@@ -149,26 +139,22 @@ def stop_child(app: AppCore, parent: RunRow, run_id: str, by: str, *, bar: bool)
             yield from stop_child(app, history.run, child.run_id, by, bar=not child.ended)
 
 
-def _bar_commit(app: AppCore, run_id: str, parent: RunRow, by: str) -> Commit:
+def _bar_commit(app: AppCore, run_id: str, parent: RunRow, ended: EntryData) -> Commit:
     started: EntryData = {"kind": "started", "workflow": "", "version": 1, "args": [], "kwargs": {}}
     started["parent"] = {"run": parent.run_id, "call": "", "detached": False}
-    ended: EntryData = {"kind": CANCELLED, "by": by, "rolled_back": parent.run_id}
     entries = [NewEntry(entry["kind"], encode_body(app.core, entry, "a journal entry")) for entry in (started, ended)]
     return Commit(run_id, app.token(8), create=NewRun(required=True), status=CANCELLED, entries=tuple(entries))
 
 
-def _end_commit(app: AppCore, row: RunRow, parent: RunRow, by: str) -> Commit:
-    entry = {"kind": CANCELLED, "by": by, "rolled_back": parent.run_id}
-    gates = [gate.gate for gate in app.core.gates_of(row.run)]
-    timers = [timer.timer for timer in app.core.port.rows(TimerRow, row.run)]
+def _end_commit(app: AppCore, row: RunRow, ended: EntryData) -> Commit:
     return Commit(
         row.run_id,
         app.token(8),
         Guard(incarnation=row.incarnation, position=row.position),
         status=CANCELLED,
-        entries=(NewEntry(CANCELLED, encode_body(app.core, entry, "a journal entry")),),
-        close_gates=tuple(gates),
-        drop_timers=tuple(timers),
+        entries=(NewEntry(CANCELLED, encode_body(app.core, ended, "a journal entry")),),
+        close_gates=tuple([gate.gate for gate in app.core.gates_of(row.run)]),
+        drop_timers=tuple([timer.timer for timer in app.core.port.rows(TimerRow, row.run)]),
     )
 
 
@@ -177,11 +163,8 @@ def mark_undone(app: AppCore, mark: MarkChild) -> Plan[None]:
     guard = Guard(incarnation=mark.incarnation)
     commit = Commit(mark.run_id, app.token(8), guard, effects=(NewEffect(mark.key, "undone"),))
     outcome: Outcome = yield commit
-    if not isinstance(outcome, Committed) and outcome.reason not in (
-        Reason.EFFECT_DONE,
-        Reason.NO_RUN,
-        Reason.INCARNATION,
-    ):
+    harmless = (Reason.EFFECT_DONE, Reason.NO_RUN, Reason.INCARNATION)
+    if not isinstance(outcome, Committed) and outcome.reason not in harmless:
         raise refusal(app.access, commit, outcome)
 
 
@@ -195,24 +178,22 @@ class FamilyChildren:
 
     def find(self, call: str) -> str | None:
         """The id of such a child that still exists: the source's first, then the newest."""
-        for other in self._others():
+        rows = self._core.port.runs(RunQuery(family=self._run.family, limit=NUMBER_MAX))
+        others = [row for row in rows if row.run != self._run.run]
+        origin: object = unpack(self._run.origin, f"run {self._run.run_id!r}") if self._run.origin else ""
+        source = str(origin).rpartition("@")[0]
+        for other in sorted(others, key=lambda row: row.run_id != source):
             child = self._children(other).get(call)
             if child is not None and self._core.port.run(child) is not None:
                 return child
         return None
 
-    def _others(self) -> list[RunRow]:
-        rows = self._core.port.runs(RunQuery(family=self._run.family, limit=NUMBER_MAX))
-        origin: object = unpack(self._run.origin, f"run {self._run.run_id!r}") if self._run.origin else ""
-        source = str(origin).rpartition("@")[0]
-        return sorted([row for row in rows if row.run != self._run.run], key=lambda row: row.run_id != source)
-
     def _children(self, other: RunRow) -> dict[str, str]:
         """The newest child of each call of a run, by the call's full name."""
         position, found = self._known.get(other.run, (-1, {}))
         if position != other.position:
-            rows = [row for row in self._core.port.rows(EntryRow, other.run) if row.kind == "child"]
-            entries = [entry_data(other, row) for row in rows]
+            rows = self._core.port.rows(EntryRow, other.run)
+            entries = [entry_data(other, row) for row in rows if row.kind == "child"]
             found = {full_name(entry.get("in", ""), entry["call"]): entry["child"] for entry in entries}
             self._known[other.run] = other.position, found
         return found

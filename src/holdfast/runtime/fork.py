@@ -20,9 +20,9 @@ from holdfast.engine.state_edits import Edit, Path, apply_changes, path_of
 from holdfast.errors import CheckpointNotFound, InvalidInput
 from holdfast.ids import check_id
 from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun, Outcome, Reason
-from holdfast.model.rows import READY, CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.model.rows import READY, EntryRow, RunRow
 from holdfast.operations.context import refusal
-from holdfast.operations.fork import to_new_checkpoint, to_new_effect, to_new_entry
+from holdfast.operations.fork import recreate
 from holdfast.operations.prune import delete
 from holdfast.operations.run_tree import inherited
 from holdfast.operations.state_commit import EMPTY_STATE, BulkEncoder
@@ -33,14 +33,18 @@ from holdfast.runtime.run_history import Base, RunHistory, read_history
 from holdfast.runtime.start import new_run_id
 from holdfast.state.values import pack, pack_sorted
 from holdfast.store.journal_pruning import last_of
-from holdfast.store.search import read_metadata, write_metadata
+from holdfast.store.port import RunRows
+from holdfast.store.search import write_metadata
 
 if TYPE_CHECKING:
     from holdfast.runtime.app_core import AppCore
 
+_replace = msgspec.structs.replace
+
 TREATMENTS: Final = ("reuse", "perform", "ask")
 _ENDS: Final = ("completed", "failed", "cancelling", "cancelled")
 _WITHOUT_CALLS: Final = frozenset({"saved", "turn", "log"})
+_Changes = list[tuple[Path, object]]
 
 
 class ForkSpec(NamedTuple):
@@ -70,16 +74,16 @@ def fork(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec, *, here:
 
 def _create(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec) -> Plan[str]:
     check_id("run_id", run_id)
-    change = _to_change(spec.state, spec.update)
+    changes = _find_changes(spec.state, spec.update)
     if spec.effects not in TREATMENTS:
         raise InvalidInput(f"effects must be one of {', '.join(TREATMENTS)}, not {spec.effects!r}")
     while True:
         history: RunHistory = yield lambda: read_history(app.core, run_id)
         name = check_id("new run_id", new_id) if new_id is not None else new_run_id(app, history.run.workflow or "fork")
         position = _find_position(history, spec)
-        if change.paths:
-            yield lambda history=history, at=position: _check_paths(app, history, at, change)
-        commit = _commit(app, history, name, position, spec.effects, change)
+        if changes:
+            yield lambda history=history, at=position: _check_paths(app, history, at, changes)
+        commit = _commit(app, history, name, position, spec, changes)
         outcome: Outcome = yield commit
         if isinstance(outcome, Committed):
             return name
@@ -87,24 +91,18 @@ def _create(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec) -> Pl
             raise refusal(app.access, commit, outcome)
 
 
-class _Change(NamedTuple):
-    """How the state the fork begins with differs from its source's."""
-
-    state: dict[str, object] | None
-    paths: list[tuple[Path, object]]
-
-
-def _to_change(state: object, update: object) -> _Change:
+def _find_changes(state: object, update: object) -> _Changes:
+    """Check how the state is to be changed, and return the values to set in it by their paths."""
     if state is not None and update is not None:
         raise InvalidInput("state replaces the whole state and update sets values in it; give one of them")
     if state is not None and not isinstance(state, dict):
         raise InvalidInput(f"state must be a dict, as run.state is, not {state!r}")
     if update is not None and not isinstance(update, Mapping):
         raise InvalidInput(f"update must be a dict of values by their paths in the state, not {update!r}")
-    return _Change(state, [(path_of(path), CODEC.round_trip(value)) for path, value in (update or {}).items()])
+    return [(path_of(path), CODEC.round_trip(value)) for path, value in (update or {}).items()]
 
 
-def _check_paths(app: AppCore, history: RunHistory, to: int, change: _Change) -> None:
+def _check_paths(app: AppCore, history: RunHistory, to: int, changes: _Changes) -> None:
     """Refuse paths that the state does not have, if it was saved just before that position.
 
     After other calls, and after an earlier edit, the state is known only when the code is replayed.
@@ -116,30 +114,27 @@ def _check_paths(app: AppCore, history: RunHistory, to: int, change: _Change) ->
     if between <= _WITHOUT_CALLS:
         state, _ = state_of(app.core, history.run, rows[-1].checkpoint_id)
         if isinstance(state, dict):
-            apply_changes(state, change.paths)
+            apply_changes(state, changes)
 
 
 def _find_position(history: RunHistory, spec: ForkSpec) -> int:
     """Where the fork begins: at a position, checkpoint or call; at the checkpoint of a step; or at the end."""
     if sum(choice is not None for choice in (spec.at, spec.step, spec.checkpoint_id)) > 1:
         raise InvalidInput("at, step and checkpoint_id exclude each other; give one of them")
-    rows = [row for row in history.checkpoints if row.lane == ""]
-    if spec.checkpoint_id is not None:
-        if not any(row.checkpoint_id == spec.checkpoint_id for row in rows):
-            raise CheckpointNotFound(history.run.run_id, repr(spec.checkpoint_id))
-        return history.target(spec.checkpoint_id)
-    if spec.step is not None:
-        rows = [row for row in rows if row.step == spec.step]
-        if not rows:
-            raise CheckpointNotFound(history.run.run_id, f"with step {spec.step!r}")
-        return history.target(rows[-1].checkpoint_id)
     if spec.at is not None:
         return history.target(spec.at)
-    ends = [position for position, entry in history.live if entry["kind"] in _ENDS]
-    return history.target(ends[0] - 1 if ends else history.run.position)
+    if spec.step is None and spec.checkpoint_id is None:
+        ends = [position for position, entry in history.live if entry["kind"] in _ENDS]
+        return history.target(ends[0] - 1 if ends else history.run.position)
+    rows = [row for row in history.checkpoints if row.lane == "" and spec.step in (None, row.step)]
+    rows = [row for row in rows if spec.checkpoint_id in (None, row.checkpoint_id)]
+    if not rows:
+        wanted = repr(spec.checkpoint_id) if spec.step is None else f"with step {spec.step!r}"
+        raise CheckpointNotFound(history.run.run_id, wanted)
+    return history.target(rows[-1].checkpoint_id)
 
 
-def _commit(app: AppCore, history: RunHistory, name: str, to: int, effects: str, change: _Change) -> Commit:
+def _commit(app: AppCore, history: RunHistory, name: str, to: int, spec: ForkSpec, changes: _Changes) -> Commit:
     run, base, cut = history.run, history.base(to), cut_at(history.live, to, fork=True)
     undone = sorted((cut.undone | history.undone_keys()) - cut.keys)
     if undone:
@@ -149,33 +144,33 @@ def _commit(app: AppCore, history: RunHistory, name: str, to: int, effects: str,
         )
     rows = [row for row in history.rows if last_of(row) <= to]
     end = last_of(rows[-1]) if rows else 0
-    entry: EntryData = {"kind": "forked", "from": run.run_id, "to": to, "void": cut.void, "effects": effects}
+    entry: EntryData = {"kind": "forked", "from": run.run_id, "to": to, "void": cut.void, "effects": spec.effects}
     edits = list(base.edits)
-    if change.paths:
-        entry["set"] = [[list(path), value] for path, value in change.paths]
+    if changes:
+        entry["set"] = [[list(path), value] for path, value in changes]
         edits.append(Edit(end, entry=end + 1))
     encoder = BulkEncoder()
     root = base.row.root if base.row is not None else EMPTY_STATE
-    if change.state is not None:
-        root = encoder.encode_state(change.state)
+    if spec.state is not None:
+        root = encoder.encode_state(spec.state)
         entry["edited"] = True
         edits.append(Edit(end))
-    needed = _select_needed(history, base)
-    numbers = sorted(row.number for row in needed)
-    kept = [row for row in history.effects if _is_before(row, history, to, cut.keys)]
+    needs = {base.row.checkpoint_id, *base.needs} if base.row is not None else set()
+    checkpoints = [row for row in history.checkpoints if row.lane == "" and row.checkpoint_id in needs]
     failed = {row.key for row in history.effects if row.state == "failed"}
-    entries = [to_new_entry(_own_entry(app, run, row, failed)) for row in rows]
-    return Commit(
-        name,
-        app.token(8),
-        create=NewRun(True, run.run_id, run.incarnation, run.gc_epoch, pack(f"{run.run_id}@journal.{to}")),
-        workflow=run.workflow or None,
-        status=READY,
-        metadata=tuple(read_metadata(run.metadata).items()),
-        entries=(*entries, NewEntry("forked", encode_body(app.core, entry, "an entry"))),
-        checkpoints=(*[to_new_checkpoint(row) for row in needed], _first(base, root, cut.void, effects, edits)),
+    entries = [_own_entry(app, run, row, failed) for row in rows]
+    recorded = history.recorded_keys()
+    ended = [row for row in history.effects if row.state in ("done", "failed")]
+    before = [row for row in ended if (row.key not in cut.keys if row.key in recorded else row.after_position < to)]
+    effects = [inherited(app.core, run, row) for row in before]
+    parts = RunRows(_replace(run, status=READY), checkpoints, entries, effects, attachments=[])
+    create = NewRun(True, run.run_id, run.incarnation, run.gc_epoch, pack(f"{run.run_id}@journal.{to}"))
+    commit = recreate(app.access, parts, name, create)
+    return _replace(
+        commit,
+        entries=(*commit.entries, NewEntry("forked", encode_body(app.core, entry, "an entry"))),
+        checkpoints=(*commit.checkpoints, _first(base, root, cut.void, spec.effects, edits)),
         chunks=app.core.chunk_rows(encoder.chunks),
-        effects=tuple(to_new_effect(inherited(app.core, run, row), numbers, end) for row in kept),
     )
 
 
@@ -191,27 +186,12 @@ def _own_entry(app: AppCore, run: RunRow, row: EntryRow, failed: set[str]) -> En
     wrong = "parent" if row.kind == "started" else "token" if entry.get("key") in failed else ""
     if entry.pop(wrong, None) is None:
         return row
-    return msgspec.structs.replace(row, body=encode_body(app.core, entry, "a journal entry"))
-
-
-def _is_before(row: EffectRow, history: RunHistory, to: int, taken_back: set[str]) -> bool:
-    """Whether the fork begins after the outcome of an effect."""
-    if row.state not in ("done", "failed"):
-        return False
-    return row.key not in taken_back if row.key in history.recorded_keys() else row.after_position < to
-
-
-def _select_needed(history: RunHistory, base: Base) -> list[CheckpointRow]:
-    """The checkpoints whose state the fork may have to restore."""
-    if base.row is None:
-        return []
-    wanted = {base.row.checkpoint_id, *base.needs}
-    return [row for row in history.checkpoints if row.lane == "" and row.checkpoint_id in wanted]
+    return _replace(row, body=encode_body(app.core, entry, "a journal entry"))
 
 
 def _first(base: Base, root: bytes, void: list[int], effects: str, edits: list[Edit]) -> NewCheckpoint:
     """The first checkpoint of the fork: the state it begins with, and what it must replay."""
-    line = ResumePoint(loops=base.loops)
+    line = ResumePoint()
     line.epoch, line.forked, line.left = base.epoch, effects, base.left
     resume = line.to_metadata(without_positions(base.spans, void), base.loops, base.version, edits)
     node = base.row.next_node if base.row is not None else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 import msgspec
 
-from holdfast.drivers.sync_driver import forbid_in_loop
+from holdfast.drivers import forbid_in_loop
 from holdfast.engine.retry import ONCE
 from holdfast.errors import InvalidInput, RunError, UnknownWorkflow
 from holdfast.graphs.definition import Graph, JsonObject, SubWorkflow

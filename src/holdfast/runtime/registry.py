@@ -73,7 +73,7 @@ class Workflow(Generic[P, R]):
     def differing_input(self, stored: EntryData, given: EntryData) -> list[tuple[str, object, object]] | None:
         """The arguments that differ between two `started` entries, with both values; None if that is unknown."""
         pairs = [(tuple(entry.get("args", ())), entry.get("kwargs", {})) for entry in (stored, given)]
-        return self._input.differences(pairs[0], pairs[1], CODEC.round_trip)
+        return self._input.differences(pairs[0], pairs[1], CODEC)
 
     def typed_input(self, args: Sequence[object], kwargs: dict[str, object]) -> Typed:
         """Convert stored input to the types of the function's annotations."""

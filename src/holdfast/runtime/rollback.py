@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.drivers import Plan
@@ -21,6 +21,7 @@ from holdfast.engine.rollback import LedgerLine, Undo, begin_entry, perform_roll
 from holdfast.errors import (
     ClaimLost,
     Conflict,
+    DamagedData,
     Halted,
     InvalidInput,
     LeaseLost,
@@ -35,6 +36,7 @@ from holdfast.model.rows import CANCELLED, COMPLETED, FAILED, ROLLING_BACK, RunR
 from holdfast.model.views import EffectPlan, RollbackPlan
 from holdfast.operations.claims import release
 from holdfast.operations.context import refusal
+from holdfast.operations.run_tree import effect_call
 from holdfast.operations.state_commit import EMPTY_STATE
 from holdfast.operations.views import encode_body
 from holdfast.runtime.children import Descendant, check_free, check_wanted, descendants
@@ -56,6 +58,8 @@ class TakenBack(NamedTuple):
     cut: RollbackCut
     undo: Undo
     inside: list[Descendant]
+    forks: tuple[str, ...]
+    """Runs that have taken over the outcome of an effect that is undone."""
 
 
 SelectCut = Callable[[RunHistory], TakenBack]
@@ -167,7 +171,20 @@ def _take_back(app: AppCore, history: RunHistory, cut: RollbackCut) -> TakenBack
     lines = [ledger_line(history.run, row) for row in history.effects]
     inside = descendants(app.core, history.run, cut.children)
     attached = [line for each in inside if not each.is_detached for line in each.lines]
-    return TakenBack(cut, undo_of(lines, cut, history.recorded_keys(), history.undone_keys(), attached), inside)
+    undo = undo_of(lines, cut, history.recorded_keys(), history.undone_keys(), attached)
+    runs = {"": history.run} | {each.run_id: each.run for each in inside if each.run is not None}
+    forks = {name for line in undo.undo for name in _forks_with(app, runs[line.run_id], line.key)}
+    return TakenBack(cut, undo, inside, tuple(sorted(forks)))
+
+
+def _forks_with(app: AppCore, run: RunRow, key: str) -> Iterator[str]:
+    """The other runs of the family that continue with the outcome of this run's effect."""
+    for other, row in app.core.port.family_effects(run.family, key):
+        if other.run == run.run or row.state != "done":
+            continue
+        with contextlib.suppress(DamagedData):  # damage of a fork does not prevent the rollback
+            if effect_call(other, row).get("reused") == run.run_id:
+                yield other.run_id
 
 
 def _to_plan(run_id: str, taken: TakenBack) -> RollbackPlan:
@@ -187,6 +204,7 @@ def _to_plan(run_id: str, taken: TakenBack) -> RollbackPlan:
         missing=tuple(each.run_id for each in attached if each.run is None),
         detached=tuple(each.run_id for each in alone),
         detached_effects=_effects(run_id, [line for line in left if not (line.call or {}).get("reused")]),
+        forks=taken.forks,
     )
 
 

@@ -203,10 +203,8 @@ class Run(RunBase):
             sizes = run.map(len, ["a", "bb", "ccc"], limit=8)
         """
         spec = step_spec(fn, name=name, retry=retry, timeout=timeout)
-        plan = parallel.map_items(
-            self.execution, self.scope, spec, items, limit, key, return_exceptions=return_exceptions
-        )
-        return self.drive(plan)
+        how = parallel.ParallelSpec(limit, key, return_exceptions)
+        return self.drive(parallel.map_items(self.execution, self.scope, spec, items, how))
 
     @overload
     def gather(self, *branches: Callable[[Run], R], **options: Unpack[GatherOptions]) -> list[R]: ...
@@ -227,8 +225,8 @@ class Run(RunBase):
         Example:
             both = run.gather(lambda r: r.step(len, "a"), lambda r: r.step(len, "bb"))
         """
-        plan = parallel.gather(self.execution, self.scope, branches, limit, key, return_exceptions=return_exceptions)
-        return self.drive(plan)
+        how = parallel.ParallelSpec(limit, key, return_exceptions)
+        return self.drive(parallel.gather(self.execution, self.scope, branches, how))
 
     def sleep(self, seconds: float | dt.timedelta, *, key: str | None = None) -> None:
         """Continue after so many seconds. A longer sleep than a second holds no resources.

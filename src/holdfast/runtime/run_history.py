@@ -12,14 +12,15 @@ from holdfast.engine.record import LISTED_MAX, Positioned, find_places, known_na
 from holdfast.engine.resume_point import LoopProgress, ResumePoint, Span, resume_point_from, subtract_span
 from holdfast.engine.rollback import LedgerLine, without_positions
 from holdfast.engine.state_edits import Edit
-from holdfast.errors import InvalidCursor, InvalidInput, NotFound, RunNotFound
+from holdfast.errors import InvalidCursor, InvalidInput, NotFound
 from holdfast.errors.store import close_matches, did_you_mean
 from holdfast.model.rows import CANCELLED, TERMINAL, CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.operations.context import StoreContext
+from holdfast.operations.read import known_run
 from holdfast.operations.views import checked_checkpoint, decode_body
 from holdfast.operations.write import position_of
 from holdfast.runtime.replay_input import entry_data, resume_of
-from holdfast.store.checksum import verify_checksum, verify_run
+from holdfast.store.checksum import verify_checksum
 from holdfast.store.journal_pruning import PRUNED, last_of
 
 
@@ -56,8 +57,7 @@ class RunHistory(NamedTuple):
     """The positions that rollbacks took back."""
     pruned: list[Span]
     voided: list[int]
-    """Entries that rollbacks or a fork took back although they are before the target. They stay taken back, even if
-    that rollback is itself taken back."""
+    """Entries before its target that a rollback or a fork took back, even if that is itself taken back later."""
 
     def target(self, to: object) -> int:
         """Find the position of a checkpoint's id or a call's full name; refuse one the run cannot go back to."""
@@ -71,33 +71,30 @@ class RunHistory(NamedTuple):
                     f"({first} to {last}); choose another"
                 )
         self._check_open_rollback(position)
-        self._check_cleanup(position)
+        cancelled = next((at for at, entry in self.live if entry["kind"] in ("cancelling", CANCELLED)), None)
+        if cancelled is not None and position >= cancelled:
+            raise InvalidInput(
+                f"run {self.run.run_id!r} was cancelled at position {cancelled}, and {position} is in its cleanup; "
+                f"choose {cancelled - 1} or less"
+            )
         self._check_reachable(max(1, position))
         return max(1, position)
 
     def _check_reachable(self, position: int) -> None:
         """Refuse a position if entries or checkpoints needed to resume from it were pruned."""
-        missing = self.missing(position)
-        if missing is not None:
-            raise InvalidInput(
-                f"run {self.run.run_id!r} cannot go back to position {position}: it would need {missing}, which was "
-                "pruned; choose a later position, or one of the checkpoints that were kept"
-            )
-
-    def missing(self, position: int) -> str | None:
-        """What is missing of what is needed to resume from a position; None if nothing is."""
         base = self.base(position)
-        for first, last in base.spans:
-            for begin, end in self.pruned:
-                if first <= end and begin <= last:
-                    return f"entry {max(first, begin)}"
+        both = [(span, gone) for span in base.spans for gone in self.pruned]
+        missing = [f"entry {max(span[0], gone[0])}" for span, gone in both if span[0] <= gone[1] and gone[0] <= span[1]]
         there = {row.checkpoint_id for row in self.checkpoints if row.lane == ""}
-        lost = [name for name in base.needs if name not in there]
-        if lost:
-            return f"checkpoint {lost[0]!r}"
+        missing += [f"checkpoint {name!r}" for name in base.needs if name not in there]
         covers = base.row.covers if base.row is not None else 0
         turns = [entry for at, entry in self.live if covers < at <= position and entry["kind"] == "turn"]
-        return f"the checkpoint of turn {turns[-1]['turn']} of {turns[-1]['loop']!r}" if turns else None
+        missing += [f"the checkpoint of turn {turn['turn']} of {turn['loop']!r}" for turn in turns[-1:]]
+        if missing:
+            raise InvalidInput(
+                f"run {self.run.run_id!r} cannot go back to position {position}: it would need {missing[0]}, which was "
+                "pruned; choose a later position, or one of the checkpoints that were kept"
+            )
 
     def _check_open_rollback(self, position: int) -> None:
         """Refuse a position after the target of an open rollback, which may have undone effects already."""
@@ -107,15 +104,6 @@ class RunHistory(NamedTuple):
                 f"a rollback of run {self.run.run_id!r} to position {begun[0]['to']} has begun",
                 "continue it with rollback(run_id), or go back further",
                 hint_code="continue_rollback",
-            )
-
-    def _check_cleanup(self, position: int) -> None:
-        """Refuse a position in the cleanup of a cancelled run."""
-        first = next((at for at, entry in self.live if entry["kind"] in ("cancelling", CANCELLED)), None)
-        if first is not None and position >= first:
-            raise InvalidInput(
-                f"run {self.run.run_id!r} was cancelled at position {first}, and {position} is in its cleanup; "
-                f"choose {first - 1} or less"
             )
 
     def _find_position(self, to: object) -> int:
@@ -144,33 +132,29 @@ class RunHistory(NamedTuple):
 
     def base(self, to: int) -> Base:
         """What is needed to resume from position `to`."""
+        row, version, line = self._newest_before(to)
+        spans = line.spans_to(to)
+        for gone in self.dead:  # a checkpoint that is older than a rollback does not record what that took back
+            if gone[1] <= to:
+                spans = subtract_span(spans, gone)
+        spans = without_positions(spans, self.voided)
+        edits = [edit for edit in line.edits if edit.at <= to]
+        return Base(row, spans, line.loops, line.epoch, line.forked, version, line.left, edits)
+
+    def _newest_before(self, to: int) -> tuple[CheckpointRow | None, int, ResumePoint]:
+        """The newest checkpoint to resume from, its version and resume point; else that of rollbacks and a fork."""
         for row in reversed(self.checkpoints):
             resume = resume_of(self.run, row) if row.lane == "" and row.covers <= to else None
             if resume is None or "keeps" in resume or any(first <= row.covers < last for first, last in self.dead):
                 continue
-            line = resume_point_from(resume, row.covers, row.checkpoint_id)
-            spans = self._live_spans(line.spans_to(to), to)
-            edits = [edit for edit in line.edits if edit.at <= to]
-            return Base(row, spans, line.loops, line.epoch, line.forked, resume.get("version", 1), line.left, edits)
-        line = self._line_without_checkpoint(to)
-        return Base(None, self._live_spans(line.spans_to(to), to), [], line.epoch, line.forked, 1, line.left, [])
-
-    def _live_spans(self, spans: list[Span], to: int) -> list[Span]:
-        """Spans without what rollbacks up to `to` took back; a checkpoint older than these does not record it."""
-        for first, last in self.dead:
-            if last <= to:
-                spans = subtract_span(spans, (first, last))
-        return without_positions(spans, self.voided)
-
-    def _line_without_checkpoint(self, to: int) -> ResumePoint:
-        """The resume point at `to` of a run without a checkpoint, from its entries of rollbacks and a fork."""
+            return row, resume.get("version", 1), resume_point_from(resume, row.covers, row.checkpoint_id)
         line = ResumePoint()
         for position, entry in self.entries:
             if position <= to and entry["kind"] == "rolled_back":
                 line.epoch, line.left = entry["epoch"], entry.get("left", {})
             elif position <= to and entry["kind"] == "forked":
                 line.forked = entry["effects"]
-        return line
+        return None, 1, line
 
     def recorded_keys(self) -> set[str]:
         """The keys of the effects in the journal."""
@@ -189,10 +173,7 @@ class RunHistory(NamedTuple):
 
 def read_history(core: StoreContext, run_id: str) -> RunHistory:
     """Read and verify all of a run."""
-    found = core.port.run(run_id)
-    if found is None:
-        raise RunNotFound(run_id)
-    run = verify_run(found)
+    run = known_run(core, run_id)
     rows = core.port.rows(EntryRow, run.run)
     entries = [(row.position, entry_data(run, row)) for row in rows if row.kind != PRUNED]
     effects = core.port.rows(EffectRow, run.run)

@@ -173,10 +173,13 @@ def create(app: AppCore, start: Start, *, take: bool) -> Plan[tuple[RunRow, Clai
 
 
 def _check_same_input(app: AppCore, start: Start, found: EntryData, given: EntryData) -> None:
-    """Refuse other input than the run was started with. By position, by keyword or by default is the same."""
+    """Refuse other input than the run was started with. By position, by keyword or by default is the same.
+
+    Inputs are compared as they are stored: `True` and `1.0` are not the input `1`.
+    """
     if not found or found.get("parent") != given.get("parent"):
         raise InputConflict(start.run_id, "input")
-    if all(found.get(name) == given.get(name) for name in ("args", "kwargs")):
+    if _digest_input(found) == _digest_input(given):
         return
     known = app.known(start.workflow)
     differing = known.differing_input(found, given) if known is not None else None
@@ -186,6 +189,10 @@ def _check_same_input(app: AppCore, start: Start, found: EntryData, given: Entry
         raise InputConflict(start.run_id, text)
     if differing is None:
         raise InputConflict(start.run_id, "input")
+
+
+def _digest_input(entry: EntryData) -> str | None:
+    return CODEC.digest(tuple(entry.get("args", ())), entry.get("kwargs", {}))
 
 
 _ALONE: Final[tuple[NewRun, tuple[NewCheckpoint, ...]]] = NewRun(required=True), ()

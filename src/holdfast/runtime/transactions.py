@@ -192,8 +192,18 @@ def _sqlite_transaction(connection: Any, change: Callable[[], Any], key: str, kn
     known.proven = False
     if connection.in_transaction:
         raise _busy()
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        return _change_sqlite(connection, change, key, known)
+    except BaseException as error:
+        if not isinstance(error, Exception) and connection.in_transaction:  # the process ends
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _change_sqlite(connection: Any, change: Callable[[], Any], key: str, known: _Known) -> Any:
+    """Make and commit the change in the open transaction."""
     execute, result, committing = connection.execute, None, False
-    execute("BEGIN IMMEDIATE")
     try:
         if not execute(SQLITE.exists).fetchall():
             execute(SQLITE.create)
@@ -214,10 +224,6 @@ def _sqlite_transaction(connection: Any, change: Callable[[], Any], key: str, kn
         if not committing:
             raise InDoubt("the function ended its transaction itself and then failed") from error
         return result
-    except BaseException:  # the process ends
-        if connection.in_transaction:
-            execute("ROLLBACK")
-        raise
 
 
 def _is_committed(connection: Any, key: str, error: BaseException) -> bool:
@@ -247,11 +253,17 @@ def _in_psycopg(connection: Psycopg, fn: UserFunction, known: _Known) -> UserFun
         with _THREAD_LOCKS.lock(connection):
             steps = _postgres(connection, lambda: fn(connection, *args, **kwargs), idempotency_key, known, "")
             try:
-                step = next(steps)
+                step = None
                 while True:
                     step = steps.send(step)
             except StopIteration as done:
                 return done.value
+            except BaseException as error:
+                if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:
+                    raise
+                step = steps.throw(error)  # it interrupted the loop above; the steps roll back
+                while True:
+                    step = steps.send(step)
 
     return transaction
 
@@ -260,17 +272,17 @@ def _in_async_psycopg(connection: Psycopg, fn: UserFunction, known: _Known) -> U
     async def transaction(*args: object, idempotency_key: str, **kwargs: object) -> object:
         async with _TASK_LOCKS.lock(connection):
             steps = _postgres(connection, lambda: fn(connection, *args, **kwargs), idempotency_key, known, "a")
-            try:
-                step = next(steps)
-                while True:
-                    try:
-                        found = await step if inspect.isawaitable(step) else step
-                    except BaseException as error:
-                        step = steps.throw(error)
-                    else:
-                        step = steps.send(found)
-            except StopIteration as done:
-                return done.value
+            found, error = None, None
+            while True:
+                try:
+                    step, error = steps.send(found) if error is None else steps.throw(error), None
+                    found = await step if inspect.isawaitable(step) else step
+                except StopIteration as done:
+                    return done.value
+                except BaseException as raised:
+                    if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:
+                        raise
+                    error = raised
 
     return transaction
 
@@ -284,10 +296,10 @@ def _postgres(connection: Psycopg, change: Callable[[], object], key: str, known
         raise _busy()
     known.address = {**connection.info.get_parameters(), "password": connection.info.password or None}
     transaction = connection.transaction()
-    leave = getattr(transaction, f"__{mode}exit__")
-    yield getattr(transaction, f"__{mode}enter__")()
-    held, recorded = False, None
+    enter, leave = getattr(transaction, f"__{mode}enter__"), getattr(transaction, f"__{mode}exit__")
+    held, recorded, result, ending = False, None, None, False
     try:
+        yield enter()
         cursor = connection.cursor(row_factory=_plain_rows)
         rows = yield from _fetch(cursor, POSTGRES.exists)
         if not rows:
@@ -300,15 +312,22 @@ def _postgres(connection: Psycopg, change: Callable[[], object], key: str, known
             yield cursor.execute(POSTGRES.update, (pack(result), key))
         else:
             recorded = (yield from _fetch(cursor, POSTGRES.select, key))[0]
-            result = None
+        ending = True
+        if recorded is not None:
+            with contextlib.suppress(Exception):  # nothing was changed
+                yield leave(None, None, None)
+            return _unpack_result(recorded[0])
+        return (yield from _commit(connection, leave, result, key, known))
     except BaseException as error:
-        yield leave(type(error), error, error.__traceback__)
-        known.proven = held
+        if not ending or not (connection.closed or connection.info.transaction_status == _IDLE):
+            with contextlib.suppress(RuntimeError):  # the end itself was interrupted
+                yield leave(type(error), error, error.__traceback__)
+        known.proven = known.proven if ending else held
         raise
-    if recorded is not None:
-        with contextlib.suppress(Exception):  # nothing was changed
-            yield leave(None, None, None)
-        return _unpack_result(recorded[0])
+
+
+def _commit(connection: Psycopg, leave: Callable[..., object], result: object, key: str, known: _Known) -> Steps:
+    """Leave the transaction, which commits it, and find out whether it did."""
     try:
         yield leave(None, None, None)
         if connection.closed:  # then psycopg sends no COMMIT and raises nothing

@@ -12,8 +12,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import Future
+from typing import Final
 
 from holdfast.clock import US
 from holdfast.engine.gates import seconds_us
@@ -22,14 +22,12 @@ from holdfast.limits import CLAIMS_PER_COMMIT_MAX
 from holdfast.model.commit import Refused
 from holdfast.model.rows import FAILED, READY
 from holdfast.operations.claims import release
+from holdfast.runtime.app_core import AppCore, closed_error
 from holdfast.runtime.execute import ExecutionResult
 from holdfast.runtime.reaper import WakeupListener, reap
 from holdfast.runtime.start import Claimed, Execute, claim, new_take, to_claimed
 from holdfast.store.capabilities import WorkerRegistry
 from holdfast.store.port import RunQuery
-
-if TYPE_CHECKING:
-    from holdfast.runtime.app_core import AppCore
 
 _log: Final = logging.getLogger("holdfast.worker")
 _REAP_S: Final = 1.0
@@ -94,6 +92,8 @@ class Worker:
 
         With `until_idle` it returns as soon as no run is ready and none is executing.
         """
+        if self._app.is_closed:
+            raise closed_error()
         self._wakeups = WakeupListener(self._app.store)
         self._stopping.clear()
         try:
@@ -245,7 +245,12 @@ class Worker:
             self._active[claimed.row.nonce] = claimed
         workflow = self._app.known(claimed.row.workflow)
         if workflow is not None and workflow.is_async:
-            future = self._app.loop.submit(self._app.awaiting.execute(Execute(claimed)))
+            try:
+                future = self._app.loop.submit(self._app.awaiting.execute(Execute(claimed)))
+            except StoreClosed as error:  # the app was closed; `_drain` releases the run
+                self._finish(claimed, error, None)
+                self._stopping.set()
+                return
             future.add_done_callback(lambda done: self._finish(claimed, *_outcome(done)))
             return
         threading.Thread(target=self._execute, args=(claimed,), name="holdfast-worker", daemon=True).start()
@@ -340,6 +345,6 @@ class Worker:
 def _outcome(done: Future[ExecutionResult]) -> tuple[BaseException | None, ExecutionResult | None]:
     """The error of a task, or its result."""
     if done.cancelled():
-        return CancelledError("the event loop was stopped"), None
+        return StoreClosed("the app was closed"), None
     error = done.exception()
     return error, None if error is not None else done.result()

@@ -66,56 +66,41 @@ def item_count(pages: Sequence[Page], leaves: Sequence[Leaf]) -> int:
 class Pager:
     """Collects items into leaves and pages, and pages into an index."""
 
-    def __init__(
-        self,
-        sink: ChunkSink,
-        *,
-        pairs: bool,
-        pages: Sequence[Page] = (),
-        leaves: Sequence[Leaf] = (),
-        whole: bool = True,
-    ) -> None:
+    def __init__(self, sink: ChunkSink, *, pairs: bool, whole: bool) -> None:
         self._sink = sink
         self._pairs = pairs
         self._whole = whole
         self.pages: list[Page] = []
         self.leaves: list[Leaf] = []
-        self._index = Index(pairs=pairs)
+        self.index = Index(pairs=pairs)
         self._raw: list[Segment] = []
         self._raw_weight = 0
         self._page_weight = 0
-        self._end = 0
-        self.adopt(pages, leaves)
 
     @classmethod
     def resume(
         cls, sink: ChunkSink, index: Index, pages: Sequence[Page], leaves: Sequence[Leaf], *, whole: bool
     ) -> Pager:
         """A pager that continues where another one ended, without adding its pages again."""
-        pager = cls(sink, pairs=index.pairs, leaves=leaves, whole=whole)
+        pager = cls(sink, pairs=index.pairs, whole=whole)
+        pager.adopt((), leaves)
         pager.pages = list(pages)
-        pager._index = index.copy()
-        pager._end = item_count(pages, leaves)
+        pager.index = index.copy()
         return pager
 
     def adopt(self, pages: Sequence[Page], leaves: Sequence[Leaf]) -> None:
         """Take over finished pages, and the leaves of the unfinished page after them."""
         assert not self._raw
         for page in pages:
-            self._index.add(page, self._sink)
+            self.index.add(page, self._sink)
         self.pages.extend(pages)
         self.leaves = list(leaves)
         self._page_weight = sum(leaf.size for leaf in leaves)
-        self._end = item_count(self.pages, leaves)
-
-    @property
-    def index(self) -> Index:
-        return self._index
 
     @property
     def end(self) -> int:
         """The number of items in finished leaves and pages."""
-        return self._end
+        return item_count(self.pages, self.leaves)
 
     def add(self, segments: Sequence[Segment], size: int, end: int) -> bool:
         """Add the item that makes `end` items in all; `size` is its weight. True if it finished a page."""
@@ -124,17 +109,17 @@ class Pager:
         boundary = _boundary_hash(segments)
         if self._raw_weight < LEAF_MAX and (self._raw_weight < LEAF_MIN or boundary * LEAF >= size << 32):
             return False
+        self.leaves.append(Leaf(end, tuple(self._raw), (), self._raw_weight))
         self._page_weight += self._raw_weight
-        self._end = end
+        self._raw, self._raw_weight = [], 0
         if self._page_weight >= PAGE_MAX or (self._page_weight >= PAGE_MIN and boundary * PAGE < size << 32):
             self._finish_page(end, boundary, size)
             return True
-        self._finish_leaf(end)
         return False
 
     def segments(self) -> list[Segment]:
         """The rope of all items: index, pages, leaves, and the items of the unfinished leaf."""
-        return [*self._index.segments(), *self._linked_leaves(), *self._raw]
+        return [*self.index.segments(), *self._linked_leaves(), *self._raw]
 
     def _linked_leaves(self) -> list[Segment]:
         """The leaves of the unfinished page, as they are stored."""
@@ -149,27 +134,16 @@ class Pager:
             start = leaf.end
         return rope
 
-    def _finish_leaf(self, end: int) -> None:
-        raw = tuple(self._raw)
-        self.leaves.append(Leaf(end, raw, (), self._raw_weight))
-        self._raw, self._raw_weight = [], 0
-
     def _finish_page(self, end: int, boundary: int, size: int) -> None:
-        if self._whole:
-            content = [segment for leaf in self.leaves for segment in leaf.raw]
-            content.extend(self._raw)
-        else:
-            self._finish_leaf(end)
-            content = self._linked_leaves()
+        content = [segment for leaf in self.leaves for segment in leaf.raw] if self._whole else self._linked_leaves()
         start = self.pages[-1].end if self.pages else 0
         closes, share = 0, boundary * PAGE * FANOUT
         while share < size << 32 and closes < 8:
             closes, share = closes + 1, share * FANOUT
         page = Page(end, self._link(content, end - start), closes)
         self.pages.append(page)
-        self._index.add(page, self._sink)
-        self.leaves = []
-        self._raw, self._raw_weight, self._page_weight = [], 0, 0
+        self.index.add(page, self._sink)
+        self.leaves, self._page_weight = [], 0
 
     def _link(self, segments: Sequence[Segment], count: int) -> Link:
         literal = [s for s in segments if isinstance(s, bytes)]

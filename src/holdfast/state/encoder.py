@@ -246,11 +246,12 @@ class _Encoder:
 
     def _pager(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
         """A pager that already contains the finished pages of the first `same` items."""
-        if memo is None:
-            return Pager(self, pairs=pairs, whole=self._whole)
-        if item_count(memo.pages, memo.leaves) <= same:
+        if memo is not None and item_count(memo.pages, memo.leaves) <= same:
             return Pager.resume(self, memo.index, memo.pages, memo.leaves, whole=self._whole)
-        return Pager(self, pairs=pairs, pages=[page for page in memo.pages if page.end <= same], whole=self._whole)
+        pager = Pager(self, pairs=pairs, whole=self._whole)
+        if memo is not None:
+            pager.adopt([page for page in memo.pages if page.end <= same], ())
+        return pager
 
     def _item(
         self, item: Any, at: int, parts: dict[int, Memo], depth: int, *, pairs: bool

@@ -13,10 +13,11 @@ import datetime as dt
 import decimal
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from holdfast.errors import HoldfastError
+from holdfast.model.views import Change
 from holdfast.state import compression as bodies
 from holdfast.state.rope import decode
 from holdfast.state.values import unpack
@@ -97,3 +98,19 @@ def to_jsonable(value: object) -> object:
         if isinstance(value, kind):
             return {f"${kind.__name__.lower()}": str(value)}
     return {"$value": repr(value)}
+
+
+def json_patch(changes: Iterable[Change]) -> list[dict[str, object]]:
+    """Convert changes to a JSON Patch (RFC 6902) of states as they are shown here.
+
+    Example:
+        json.dumps(json_patch(store.diff("order-17", 1, 2)))
+    """
+    return [
+        {
+            "op": change.op,
+            "path": change.pointer,
+            **({} if change.op == "remove" else {"value": to_jsonable(change.new)}),
+        }
+        for change in changes
+    ]

@@ -33,8 +33,6 @@ from holdfast.limits import LEVELS_MAX, STATE_READ_BYTES_MAX
 from holdfast.state import compression
 from holdfast.state.values import unpack
 
-WHOLE: Final = 0x01
-ROPE: Final = 0x02
 HASH_BYTES: Final = 16
 
 
@@ -71,16 +69,16 @@ def write(segments: Sequence[Segment]) -> bytes:
     """The encoded rope; adjacent literals become one."""
     out = [b"\x02"]
     literal: list[bytes] = []
-    for segment in segments:
+    for segment in (*segments, None):  # None ends the last literal
         if isinstance(segment, bytes):
             literal.append(segment)
-        else:
-            if literal:
-                _write_literal(out, literal)
-                literal = []
+            continue
+        if literal:
+            out.append(_varint(sum(map(len, literal)) << 1))
+            out.extend(literal)
+            literal = []
+        if segment is not None:
             out.append(segment.written)
-    if literal:
-        _write_literal(out, literal)
     return b"".join(out)
 
 
@@ -88,35 +86,21 @@ def read(data: bytes, place: str) -> list[Segment]:
     """The segments of a root or chunk. Raises DamagedData naming `place`."""
     if not data:
         raise DamagedData(place, "it is empty")
-    if data[0] == WHOLE:
+    if data[0] == 0x01:
         return [data[1:]]
-    if data[0] != ROPE:
+    if data[0] != 0x02:
         raise UnsupportedFormat(place, f"it starts with the unknown mark {data[0]}")
-    return _read_rope(data, place)
-
-
-def links(data: bytes, place: str) -> list[Link]:
-    """Only the links of a root or chunk."""
-    return [] if data[:1] == b"\x01" else [s for s in read(data, place) if type(s) is Link]
-
-
-def _read_rope(data: bytes, place: str) -> list[Segment]:
     segments: list[Segment] = []
     at, end = 1, len(data)
     while at < end:
         start, tag, shift = at, data[at], 7
         at += 1
-        if tag & 0x80:
-            tag &= 0x7F
-            while True:
-                if at >= end or shift > 42:
-                    raise DamagedData(place, "a length in it is cut off or too long")
-                byte = data[at]
-                at += 1
-                tag |= (byte & 0x7F) << shift
-                shift += 7
-                if byte < 0x80:
-                    break
+        while tag >> shift:  # the high bit of its last byte is set
+            if at >= end or shift > 42:
+                raise DamagedData(place, "a length in it is cut off or too long")
+            tag = tag - (1 << shift) | data[at] << shift
+            at += 1
+            shift += 7
         size = HASH_BYTES if tag & 1 else tag >> 1
         piece = data[at : at + size]
         at += size
@@ -126,9 +110,9 @@ def _read_rope(data: bytes, place: str) -> list[Segment]:
     return segments
 
 
-def _write_literal(out: list[bytes], literal: list[bytes]) -> None:
-    out.append(_varint(sum(map(len, literal)) << 1))
-    out.extend(literal)
+def links(data: bytes, place: str) -> list[Link]:
+    """Only the links of a root or chunk."""
+    return [] if data[:1] == b"\x01" else [s for s in read(data, place) if type(s) is Link]
 
 
 def _varint(value: int) -> bytes:
@@ -141,8 +125,6 @@ def _varint(value: int) -> bytes:
     out.append(value)
     return bytes(out)
 
-
-# --- reading ---
 
 _PIECE_BYTES = 32
 """Added to the size of each piece, because many tiny pieces cost time. Pieces have 100 bytes or more on average, and
@@ -174,14 +156,13 @@ def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str)
         if segment is None:
             stack.pop()
             continue
-        if type(segment) is bytes:
+        if isinstance(segment, bytes):
             piece = segment
+        elif segment.node:
+            piece = b""
+            stack.append(iter(read(chunks[segment.hash], place)))
         else:
-            assert isinstance(segment, Link)
-            plain = chunks[segment.hash]
-            piece = b"" if segment.node else plain[1:]
-            if segment.node:
-                stack.append(iter(read(plain, place)))
+            piece = chunks[segment.hash][1:]
         left -= len(piece) + _PIECE_BYTES
         if left < 0:
             raise DamagedData(place, f"it expands to more than {STATE_READ_BYTES_MAX} bytes")
@@ -189,26 +170,21 @@ def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str)
     return b"".join(parts)
 
 
-def gather(
-    segments: Iterable[Segment], fetch: Fetch, place: str, enter: Callable[[Link], bool] | None = None
-) -> dict[bytes, bytes]:
-    """All chunks below the segments, plain and verified, fetched level by level. `enter` may exclude links."""
+def gather(segments: Iterable[Segment], fetch: Fetch, place: str) -> dict[bytes, bytes]:
+    """All chunks below the segments, plain and verified, fetched level by level."""
     chunks: dict[bytes, bytes] = {}
-    wanted = _links_to_fetch(segments, enter)
+    level = [segment for segment in segments if type(segment) is Link]
     levels = 0
-    while wanted:
+    while wanted := {link.hash: link.node for link in level if link.hash not in chunks}:
         levels += 1
         if levels > LEVELS_MAX:
             raise DamagedData(place, f"its chunks are nested more than {LEVELS_MAX} levels deep")
-        found = fetch([name for name in wanted if name not in chunks])
-        below: dict[bytes, bool] = {}
+        found = fetch(list(wanted))
+        level = []
         for name, is_node in wanted.items():
-            if name in chunks:
-                continue
             plain = chunks[name] = verify_chunk(name, found.get(name), place)
             if is_node:
-                below.update(_links_to_fetch(read(plain, place), enter))
-        wanted = {name: is_node for name, is_node in below.items() if name not in chunks}
+                level += links(plain, place)
     return chunks
 
 
@@ -220,7 +196,3 @@ def verify_chunk(name: bytes, stored: bytes | None, place: str) -> bytes:
     if chunk_hash(plain) != name:
         raise DamagedData(place, f"the chunk {name.hex()} it needs has other content than was stored")
     return plain
-
-
-def _links_to_fetch(segments: Iterable[Segment], enter: Callable[[Link], bool] | None) -> dict[bytes, bool]:
-    return {s.hash: s.node for s in segments if type(s) is Link and (enter is None or enter(s))}

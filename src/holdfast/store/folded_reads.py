@@ -56,11 +56,6 @@ class FoldedReads(port.StorePort):
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    def run(self, run_id: str) -> RunRow | None:
-        with self._reading():
-            found = self._find(run_id)
-            return found.row if found else None
-
     def runs(self, query: port.RunQuery) -> list[RunRow]:
         with self._reading():
             rows = [row for row in self._listed(query) if _matches(row, query) and self._has_claim(row, query)]

@@ -137,10 +137,10 @@ class Committer:
 
     def submit(self, commit: Commit, done: Done) -> None:
         """Apply a commit on another thread; `done` is called there with its result."""
-        if self._closed:
-            done(self._results([commit])[0])
-            return
         self._awaited.append(AsyncTicket(commit, done))
+        if self._closed:  # the committer's own thread may have ended
+            self._apply_awaited()
+            return
         if self._helper is None:
             self._helper = threading.Thread(target=self._lead_async, name="holdfast-committer", daemon=True)
             self._helper.start()
@@ -148,14 +148,18 @@ class Committer:
 
     def _lead_async(self) -> None:
         """Lead for async callers: the loop of the committer's own thread."""
-        leading, asleep, awaited = self._leading, self._asleep, self._awaited
+        asleep, awaited = self._asleep, self._awaited
         while not self._closed or awaited:
             asleep.acquire(timeout=_POLL_S if awaited else -1)
-            while awaited:
-                with leading:
-                    if awaited:
-                        self._apply_batch()
-                self._wake_next()
+            self._apply_awaited()
+
+    def _apply_awaited(self) -> None:
+        """Apply batches until no async commit waits."""
+        while self._awaited:
+            with self._leading:
+                if self._awaited:
+                    self._apply_batch()
+            self._wake_next()
 
     def _apply_batch(self) -> None:
         """Apply one batch of the waiting commits."""

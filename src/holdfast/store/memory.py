@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from holdfast.clock import Clock
 from holdfast.errors import DamagedData, StoreClosed
 from holdfast.fork_safety import reset_after_fork
-from holdfast.model.commit import Commit, Committed, Outcome, Reason, Refused, TakeClaim
-from holdfast.model.rows import NO_RUN, READY, CheckpointRow, EffectRow, RunRow
+from holdfast.model.commit import Commit, Outcome, Reason, Refused
+from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.store.capabilities import About
 from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import Decision, decide, is_live
 from holdfast.store.folded_reads import FoldedReads
-from holdfast.store.folded_run import Change, FoldedRun, FoldedTransactionReads, change_of
+from holdfast.store.folded_run import FoldedRun, FoldedTransactionReads, change_of
 from holdfast.store.journal_pruning import ChooseEntries
 from holdfast.store.port import Choose, Mark, RunQuery, ScanMark, SweepResult
 
@@ -35,7 +35,7 @@ class _Reads(FoldedTransactionReads):
         return self._store.next_run()
 
     def _of(self, run: int) -> FoldedRun:
-        return self._store.at(run)
+        return self._store._runs[run]
 
 
 class MemoryStore(FoldedReads):
@@ -57,11 +57,6 @@ class MemoryStore(FoldedReads):
     def after_fork(self) -> None:
         self._lock = threading.RLock()
 
-    def at(self, run: int) -> FoldedRun:
-        """The run of this number; an empty one if it does not exist."""
-        found = self._runs.get(run)
-        return found if found is not None else FoldedRun(Change(NO_RUN))
-
     def next_run(self) -> int:
         self._last_run += 1
         return self._last_run
@@ -76,15 +71,13 @@ class MemoryStore(FoldedReads):
         found = self._ids.get(commit.run_id)
         row = found.row if found else None
         try:
-            made = decide(
-                row and verify_run(row), commit, self._clock.now_us(), self._clock.lease_time, self._transaction_reads
-            )
+            known = row and verify_run(row)
+            made = decide(known, commit, self._clock.now_us(), self._clock.lease_time, self._transaction_reads)
         except DamagedData as damage:
             return Refused(Reason.DAMAGED, row, error=damage)
         if isinstance(made, Refused):
             return made
-        added = self._apply(made, commit) if made.fresh else 0
-        return made.outcome(added)
+        return made.outcome(self._apply(made, commit) if made.fresh else 0)
 
     def _apply(self, made: Decision, commit: Commit) -> int:
         row, change = made.run, change_of(made, commit)
@@ -98,30 +91,12 @@ class MemoryStore(FoldedReads):
         roots = [c.root for c in change.checkpoints] + [a.root for a in change.attachments]
         return sum(len(chunk.body) for chunk in new) + sum(map(len, roots))
 
-    def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
-        with self._reading():
-            ready = [
-                run.row
-                for run in self._runs.values()
-                if run.row.status == READY and (not workflows or run.row.workflow in workflows)
-            ]
-            ready.sort(key=lambda row: (row.ready_us, row.run))
-            claimed: list[RunRow] = []
-            for row in ready:
-                if len(claimed) == len(takes):
-                    break
-                outcome = self._commit(Commit(row.run_id, commit_id, take=takes[len(claimed)]))
-                if isinstance(outcome, Committed):
-                    claimed.append(outcome.run)
-            return claimed
-
     def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         with self._reading():
             run = self._ids.get(run_id)
             if run is None:
                 return None
-            numbers = choose(run.rows(CheckpointRow), run.rows(EffectRow))
-            gone = [run.checkpoints[number] for number in numbers]
+            gone = [run.checkpoints[number] for number in choose(run.rows(CheckpointRow), run.rows(EffectRow))]
             run.apply(run.without_checkpoints(gone, reopen=reopen))
             return gone
 
@@ -138,13 +113,14 @@ class MemoryStore(FoldedReads):
 
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, ScanMark], mark: Mark) -> SweepResult:
         with self._reading():
-            for run in self._family_runs(family):
+            runs = self._family_runs(family)
+            for run in runs:
                 verify_run(run.row)
-            late = [root for run in self._family_runs(family) for root in run.roots(seen.get(run.row.run, ScanMark()))]
+            late = [root for run in runs for root in run.roots(seen.get(run.row.run, ScanMark()))]
             chunks = self._chunks.get(family, {})
             gone = [chunks.pop(name) for name in dead - mark(late) if name in chunks]
             if gone:
-                for run in self._family_runs(family):
+                for run in runs:
                     run.row = next_epoch(run.row)
             return SweepResult(len(gone), sum(map(len, gone)))
 
@@ -157,12 +133,11 @@ class MemoryStore(FoldedReads):
                 return None
             if is_live(run.row, self._clock.lease_time):
                 return Refused(Reason.CLAIMED, run.row)
-            if seen is not None and run.row.commit_id != seen:
-                return Refused(Reason.CHANGED, run.row)
-            if family is not None and {each.row.run for each in self._family_runs(run.row.family)} - family:
+            relatives = {each.row.run for each in self._family_runs(run.row.family)}
+            if seen not in (None, run.row.commit_id) or (family is not None and relatives - family):
                 return Refused(Reason.CHANGED, run.row)
             del self._ids[run_id], self._runs[run.row.run]
-            if not self._family_runs(run.row.family):
+            if len(relatives) == 1:
                 self._chunks.pop(run.row.family, None)
             return run.row
 

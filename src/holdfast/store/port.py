@@ -19,8 +19,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from holdfast.model.commit import Commit, Outcome, Refused, TakeClaim
+from holdfast.errors import StorageError
+from holdfast.model.commit import Commit, Committed, Guard, Outcome, Refused, TakeClaim
 from holdfast.model.rows import (
+    READY,
     AttachmentRow,
     CheckpointRow,
     EffectRow,
@@ -149,7 +151,10 @@ Mark = Callable[[list[bytes]], set[bytes]]
 
 
 class StorePort(ABC):
-    """A store of runs. `holdfast.store.capabilities` has what only some stores can do."""
+    """A store of runs: 18 methods to implement, and two with defaults that are composed of them.
+
+    `holdfast.store.capabilities` has what only some stores can do.
+    """
 
     url: str
     """The URL it was opened with, for messages."""
@@ -160,9 +165,28 @@ class StorePort(ABC):
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Apply each commit or refuse it; one outcome for each, in order. Durable together."""
 
-    @abstractmethod
     def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
-        """Take ready runs, longest ready first, one for each take; only of these workflows, if any are given."""
+        """Take ready runs, longest ready first, one for each take; only of these workflows, if any are given.
+
+        This default reads all ready runs and takes each in a commit of its own; a large store has a better way.
+        """
+        ready = self.runs(RunQuery((READY,), limit=-1))
+        claimed: list[RunRow] = []
+        for row in sorted(ready, key=lambda row: (row.ready_us, row.run)):
+            if len(claimed) == len(takes):
+                break
+            if workflows and row.workflow not in workflows:
+                continue
+            take = Commit(row.run_id, commit_id, Guard(commit_id=row.commit_id), take=takes[len(claimed)])
+            try:
+                [outcome] = self.commit([take])
+            except StorageError:
+                if not claimed:
+                    raise
+                break  # report the claims that were taken
+            if isinstance(outcome, Committed):
+                claimed.append(outcome.run)
+        return claimed
 
     @abstractmethod
     def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
@@ -205,9 +229,10 @@ class StorePort(ABC):
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def run(self, run_id: str) -> RunRow | None:
         """The run's row, as stored; the caller verifies its checksum."""
+        found = self.checkpoint(run_id, Select())
+        return found.run if found is not None else None
 
     @abstractmethod
     def runs(self, query: RunQuery) -> list[RunRow]:

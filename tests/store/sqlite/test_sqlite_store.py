@@ -224,15 +224,21 @@ def test_processes_that_create_the_file_at_once_agree(tmp_path: Path) -> None:
 # A search through all checkpoints there are.
 ALL_RUNS = {"found", "found_before", "found_end", "found_by_id", "found_by_id_end"}
 
+CHECKS = {
+    "rows_of_another_run", "rows_without_run", "rows_numbered_zero", "rows_with_invalid_flag", "lanes_without_head",
+    "items_taken", "inboxes_miscounted",
+}  # fmt: skip
+"""Verifying reads all there is."""
+
 EXPECTED_SCANS = {
-    *ALL_RUNS,
+    *ALL_RUNS, *CHECKS,
     "usage", "usage_runs",  # counting all there is
     "gates_all", "gates_of_state",  # for looking through old gates; open ones have an index
 }  # fmt: skip
 
 
 EXPECTED_SORTS = {
-    *ALL_RUNS, "found_of_workflow",
+    *ALL_RUNS, *CHECKS, "found_of_workflow",
     "found_of_run_by_id_end",  # ids are in no order within the run's keys
     "runs_page_statuses",  # one page of several statuses
     "runs_page_of_prefix", "runs_page_of_prefix_end",  # ids that begin so are few

@@ -1,4 +1,4 @@
-"""Caches of the checkpoints and messages that were read or written last.
+"""Caches of recently read or written checkpoints and messages.
 
 Unchanged channels are not serialised again, and their messages are not rebuilt. The cache relies on LangGraph's own
 contract: a channel whose version has not changed since the parent checkpoint has the parent's value. The root, a hash
@@ -21,7 +21,7 @@ from holdfast.fork_safety import reset_after_fork
 from holdfast.limits import MIB
 
 BYTES_MAX: Final = 32 * MIB
-"""Bytes cached, measured as stored; in memory they take several times as much."""
+"""The size of the cache, measured in stored bytes; in memory they take several times as much."""
 
 
 class CachedCheckpoint(NamedTuple):
@@ -33,7 +33,7 @@ class CachedCheckpoint(NamedTuple):
     record: Record
     size: int
     templates: Mapping[str, MessageTemplates]
-    """By channel; possibly of another checkpoint, because their items are compared before use."""
+    """By channel. They may be of another checkpoint, because their items are compared before use."""
 
     def has(self, channel: str, version: object) -> bool:
         """Return whether the channel has a value of this version."""
@@ -46,7 +46,7 @@ class CachedCheckpoint(NamedTuple):
 
 
 class CheckpointCache:
-    """The last checkpoint of each of the last lanes."""
+    """The last checkpoint of each of the most recently used lanes."""
 
     def __init__(self) -> None:
         self.after_fork()
@@ -82,14 +82,14 @@ class CheckpointCache:
 
 
 _FEW: Final = 8
-"""Shorter lists are not cached."""
+"""Messages of shorter lists are not cached."""
 _FLAT: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class MessageTemplates(NamedTuple):
-    """The stored items of a list, and the message built from each.
+    """The stored items of a list, and the message built from each item.
 
-    None: no message was built yet. False: the item is not a plain message.
+    A message is None if it was not built yet, and False if the item is not a plain message.
     """
 
     items: list[Stored]
@@ -102,7 +102,7 @@ def load_messages(
     """Load a stored value, and return it with the templates of its messages."""
     if type(value) is not list or len(value) < _FEW:
         return load_value(serde, value), None
-    same = _same(value, before.items) if before else 0
+    same = _count_equal(value, before.items) if before else 0
     if before is None or not same:
         return load_value(serde, value), MessageTemplates(value, [None] * len(value))
     messages = before.messages[:same]
@@ -122,8 +122,8 @@ def _load_known_item(
     return copy_message(message) if isinstance(message, BaseMessage) else load_value(serde, item)
 
 
-def _same(items: list[Stored], others: list[Stored]) -> int:
-    """Return how many items at the beginning are equal."""
+def _count_equal(items: list[Stored], others: list[Stored]) -> int:
+    """Return the length of the common beginning of two lists."""
     if items[: len(others)] == others:
         return len(others)
     pairs = enumerate(zip(items, others, strict=False))
@@ -131,7 +131,7 @@ def _same(items: list[Stored], others: list[Stored]) -> int:
 
 
 def _is_plain(value: object) -> TypeGuard[BaseMessage]:
-    """Return whether this is one of LangChain's own messages with plain data, which every serde rebuilds alike."""
+    """Return whether this is a message of LangChain's own, with plain data. Every serde rebuilds these equally."""
     return (
         isinstance(value, BaseMessage)
         and type(value).__module__.startswith("langchain_core.messages.")

@@ -1,20 +1,20 @@
-"""Removal of threads and of checkpoints of a thread.
+"""Removal of threads, and of checkpoints of a thread.
 
-A kept checkpoint never loses what its delta channels need of a removed one: it gets a fold first.
+A kept checkpoint whose delta channels need a removed ancestor first gets a fold, so its state does not change.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
 from holdfast.adapters.langgraph import delta_channels
 from holdfast.adapters.langgraph.get import PAGE_OF_ALL, find
 from holdfast.adapters.langgraph.put import attach
-from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, access_for, lane_of, require_thread, stored_status
+from holdfast.adapters.langgraph.retention_policy import Choose, keep_latest, remove_named
+from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, access_for, require_thread, stored_status
 from holdfast.drivers import Plan
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.ids import check_id
@@ -24,20 +24,17 @@ from holdfast.operations import fork
 from holdfast.operations import prune as prune_operations
 from holdfast.operations.checkpoint_needs import FOLD
 from holdfast.operations.context import Access, StoreContext
-from holdfast.operations.views import metadata_dict, metadata_pairs
+from holdfast.operations.views import metadata_pairs
 from holdfast.store.checksum import verify_run
 from holdfast.store.port import CheckpointQuery
 
-Choose = Callable[[list[CheckpointRow]], set[int]]
-"""Selects the checkpoints of a thread to remove, by number; they are passed oldest first."""
-
 
 class Removed(NamedTuple):
-    """What was removed, or would be."""
+    """The result of a removal; in a dry run, what it would remove."""
 
     checkpoints: int = 0
     bytes: int = 0
-    """Freed in the store; 0 in a dry run."""
+    """Bytes freed in the store; 0 in a dry run."""
 
 
 def delete_thread(access: Access, thread_id: str) -> Plan[bool]:
@@ -52,35 +49,35 @@ def copy_thread(access: Access, source: str, target: str) -> Plan[None]:
     run = yield lambda: _thread(access.core, check_id("source_thread_id", source))
     if run is None:
         raise NotFound(f"thread {source!r} does not exist")
-    yield from fork.copy_with_status(access, source, target, WAITING)  # a worker might take a run that is ready
+    yield from fork.copy_with_status(access, source, target, WAITING)  # a worker would claim a ready run
 
 
 def prune(access: Access, thread_ids: Iterable[str], strategy: str) -> Plan[None]:
-    """Keep only the newest checkpoint of each namespace in use, or with "delete" none at all."""
+    """Keep only the newest checkpoint of each namespace in use, or with "delete" none."""
     if strategy not in ("keep_latest", "delete"):
         raise InvalidInput(f'strategy must be "keep_latest" or "delete", not {strategy!r}')
     for thread_id in check_ids("thread_ids", thread_ids):
         if strategy == "delete":
             yield from delete_thread(access, thread_id)
         else:
-            yield from remove(access_for(access.core, thread_id), thread_id, _keep_latest)
+            yield from remove(access_for(access.core, thread_id), thread_id, keep_latest)
 
 
 def delete_for_runs(access: Access, run_ids: Iterable[str]) -> Plan[None]:
     """Remove the checkpoints that these runs of the graph saved, in all threads."""
     chosen: dict[str, set[tuple[int, str]]] = defaultdict(set)
     for run_id in check_ids("run_ids", run_ids):
-        found = yield lambda run_id=run_id: _made_by(access.core, run_id)
+        found = yield lambda run_id=run_id: _find_saved_by(access.core, run_id)
         for thread_id, *which in found:
             chosen[thread_id].add(tuple(which))
     for thread_id, which in chosen.items():
         held = access_for(access.core, thread_id)
-        yield from remove(held, thread_id, _named(which))
+        yield from remove(held, thread_id, remove_named(which))
         yield from _set_status(held, thread_id)
 
 
 def _set_status(access: Access, thread_id: str) -> Plan[None]:
-    """Give an unclaimed thread the status of its newest checkpoint, unless a write intervenes."""
+    """Set the status of an unclaimed thread to that of its newest checkpoint. Another write takes precedence."""
     run = yield lambda: _thread(access.core, thread_id)
     if run is None or run.owner:
         return
@@ -91,56 +88,10 @@ def _set_status(access: Access, thread_id: str) -> Plan[None]:
 
 
 def check_ids(what: str, ids: Iterable[str]) -> list[str]:
-    """Check a list of ids. A single text is refused, because it would be read as a list of its letters."""
+    """Check a list of ids. A single text is refused, because it would be treated as a list of its letters."""
     if isinstance(ids, str):
         raise InvalidInput(f"{what} is a list of ids; write [{ids!r}]")
     return [check_id(what, str(name)) for name in ids]
-
-
-def _named(which: set[tuple[int, str]]) -> Choose:
-    return lambda rows: {row.number for row in rows if (row.number, row.checkpoint_id) in which}
-
-
-def all_but_newest(rows: Iterable[CheckpointRow], count: int) -> set[int]:
-    """Return the checkpoints that are not among the newest `count` of their lane."""
-    lanes: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        lanes[row.lane].append(row.number)
-    return {number for numbers in lanes.values() for number in numbers[:-count]}
-
-
-def _keep_latest(rows: list[CheckpointRow]) -> set[int]:
-    gone = all_but_newest(rows, 1)
-    return gone | finished_calls(rows, gone)
-
-
-def finished_calls(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
-    """Return the checkpoints of subgraph calls to remove with the checkpoints they were called from.
-
-    Every call of a subgraph has its own namespace, named by its task, and its metadata names the checkpoints it was
-    called from: that of the graph and those of enclosing subgraphs. Neither numbers nor ids decide, because a call may
-    be saved before the checkpoint it was called from, and clocks may go backwards. So a call is kept if the checkpoint
-    it was called from is kept, is not saved yet or is unknown. A subgraph with memory across calls has a namespace
-    without a task, and is kept.
-    """
-    removed = {(row.lane, row.checkpoint_id) for row in rows if row.number in gone}
-    newest = {row.lane: row for row in rows if ":" in row.lane}
-    finished = {lane for lane, row in newest.items() if any(caller in removed for caller in _callers(row))}
-    return {row.number for row in rows if _enclosing(row.lane) & finished}
-
-
-def _callers(row: CheckpointRow) -> Iterator[tuple[str, str]]:
-    """Iterate over the lanes and ids of the checkpoints that a subgraph was called from, as its metadata names them."""
-    parents = metadata_dict(row.metadata, f"checkpoint {row.checkpoint_id!r}").get("parents")
-    for namespace, checkpoint_id in parents.items() if isinstance(parents, dict) else ():
-        with suppress(InvalidInput):  # not a valid namespace
-            yield lane_of(namespace), str(checkpoint_id)
-
-
-def _enclosing(lane: str) -> set[str]:
-    """Return the lane and those of the enclosing calls."""
-    parts = lane.split("|")
-    return {"|".join(parts[: end + 1]) for end in range(len(parts))}
 
 
 def remove(
@@ -164,9 +115,9 @@ def remove(
         if not (yield from attach_folds(access, run, rows, gone)):
             continue
         attachments = yield lambda run=run: core.port.rows(AttachmentRow, run.run)
-        cut = _Cut(rows, gone)
-        removed = yield lambda cut=cut: core.port.prune(thread_id, cut.choose, reopen=True)
-        if cut.overtaken:
+        removal = _Removal(rows, gone)
+        removed = yield lambda removal=removal: core.port.prune(thread_id, removal.choose, reopen=True)
+        if removal.overtaken:
             continue
         freed = sum(map(len, prune_operations.roots_of(removed or [], attachments)))
         if sweep:
@@ -177,7 +128,7 @@ def remove(
 
 def attach_folds(access: Access, run: RunRow, rows: list[CheckpointRow], gone: set[int]) -> Plan[bool]:
     """Attach folds where they are needed. Return False if the thread was deleted and created again."""
-    for row in orphaned_by(rows, gone):
+    for row in find_orphans(rows, gone):
         read = partial(make_fold, access.core, run, row)
         fold = yield lambda read=read: delta_channels.retry_if_changed(access.core, run.run_id, read)
         if fold is not None:
@@ -187,39 +138,39 @@ def attach_folds(access: Access, run: RunRow, rows: list[CheckpointRow], gone: s
     return True
 
 
-class _Cut:
-    """Selects the chosen checkpoints again within the change that removes them."""
+class _Removal:
+    """Selects the chosen checkpoints again, inside the transaction that removes them."""
 
     def __init__(self, rows: list[CheckpointRow], gone: set[int]) -> None:
         self._seen = {row.number for row in rows}
-        self._gone = {_which(row) for row in rows if row.number in gone}
-        self._kept = {_which(row) for row in rows if row.number not in gone}
+        self._gone = {_identity(row) for row in rows if row.number in gone}
+        self._kept = {_identity(row) for row in rows if row.number not in gone}
         self._parents = {(row.lane, row.checkpoint_id) for row in rows if row.number in gone}
         self.overtaken = False
 
     def choose(self, rows: list[CheckpointRow], effects: list[EffectRow]) -> list[int]:  # noqa: ARG002
-        now = {_which(row) for row in rows}
+        now = {_identity(row) for row in rows}
         new = [row for row in rows if row.number not in self._seen]
         self.overtaken = not self._kept <= now or any((row.lane, row.parent_id) in self._parents for row in new)
-        return [] if self.overtaken else [row.number for row in rows if _which(row) in self._gone]
+        return [] if self.overtaken else [row.number for row in rows if _identity(row) in self._gone]
 
 
-def _which(row: CheckpointRow) -> tuple[int, str, str]:
-    """Identify a checkpoint even if its thread was deleted and created again, which restarts the numbers."""
+def _identity(row: CheckpointRow) -> tuple[int, str, str]:
+    """Identify a checkpoint. Its number alone does not: a thread that is created again restarts the numbers."""
     return row.number, row.lane, row.checkpoint_id
 
 
-def orphaned_by(rows: list[CheckpointRow], gone: set[int]) -> list[CheckpointRow]:
+def find_orphans(rows: list[CheckpointRow], gone: set[int]) -> list[CheckpointRow]:
     """Return the kept checkpoints whose parents are removed, or were removed before."""
     stay = {(row.lane, row.checkpoint_id) for row in rows if row.number not in gone}
     return [row for row in rows if row.number not in gone and row.parent_id and (row.lane, row.parent_id) not in stay]
 
 
 def make_fold(core: StoreContext, run: RunRow, row: CheckpointRow) -> object:
-    """Return the fold of a checkpoint; None if its delta channels need none, or if it has one already."""
+    """Return the fold of a checkpoint. None if its delta channels need none, or if it has one already."""
     found = find(core, ThreadRef(run.run_id, row.lane, row.lane, row.checkpoint_id))
     if found is None:
-        return None  # it was removed meanwhile; the removal notices that
+        return None  # it was removed meanwhile, which `_Removal` detects
     channels = found.record.get("delta")
     if FOLD in found.attached or not channels:
         return None
@@ -232,7 +183,8 @@ def _thread(core: StoreContext, thread_id: str) -> RunRow | None:
     return None if run is None else require_thread(verify_run(run))
 
 
-def _made_by(core: StoreContext, run_id: str) -> list[tuple[str, int, str]]:
+def _find_saved_by(core: StoreContext, run_id: str) -> list[tuple[str, int, str]]:
+    """Return thread id, number and id of the checkpoints of a graph's run."""
     query = CheckpointQuery(workflow=WORKFLOW, tags=metadata_pairs({"run_id": run_id}), limit=PAGE_OF_ALL)
     found: list[tuple[str, int, str]] = []
     while True:

@@ -1,9 +1,9 @@
 """The history of delta channels: writes of ancestors since the last stored value.
 
 A LangGraph `DeltaChannel` stores its value only at some checkpoints. In between, its value is the last stored one plus
-the writes since, found by walking from parent to parent. Two things differ from LangGraph's own savers. Ancestors are
-read in pages. And when ancestors are removed, their contribution is kept as a *fold*, attached to the checkpoint whose
-parent was removed. So a pruned history never reads as empty: a missing parent without a fold is an error.
+the writes since, found by walking from parent to parent. Unlike LangGraph's own savers, this module reads ancestors in
+pages, and keeps the contribution of removed ancestors as a *fold*, attached to the checkpoint whose parent was removed.
+A pruned history is therefore never read as empty: a missing parent without a fold is an error.
 
     fold := {channel: {"writes": [[task id, value], …], "seed": value}}     values as in record_codec
 """
@@ -33,18 +33,18 @@ Fold = dict[str, dict[str, Any]]
 
 
 class ChannelHistory(NamedTuple):
-    """What ancestors contributed to one channel; writes newest first."""
+    """The contribution of ancestors to one channel; writes newest first."""
 
     writes: list[list[Any]]
     """Task ids and values."""
     seed: list[Stored]
-    """None or one."""
+    """The nearest stored value: a list of at most one item."""
 
 
 def history(
     core: StoreContext, serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
-    """Return for each channel the nearest stored value of an ancestor, and the writes since, oldest first."""
+    """Return each channel's nearest stored value of an ancestor, and the writes since, oldest first."""
     if not channels:
         return {}
     ref = thread_ref(config)
@@ -59,22 +59,22 @@ def history(
 
 
 def walk(core: StoreContext, ref: ThreadRef, channels: Iterable[str]) -> dict[str, ChannelHistory]:
-    """Return the histories of these channels before the checkpoint at `ref`, or before the newest of its namespace."""
+    """Return the histories of these channels before the checkpoint at `ref`, by default the newest."""
     lines = {channel: ChannelHistory([], []) for channel in channels}
     open_ = set(lines)
     for step, found in enumerate(_ancestors(core, ref, open_)):
         if step:  # the checkpoint itself is not part of its history
-            _take(found, lines, open_)
+            _add_writes(found, lines, open_)
         fold = found.attached.get(FOLD)
         if fold is not None:
-            _unfold(fold, lines, open_)
+            _add_fold(fold, lines, open_)
             break
         if not open_:
             break
     return lines
 
 
-def _take(found: ReadCheckpoint, lines: dict[str, ChannelHistory], open_: set[str]) -> None:
+def _add_writes(found: ReadCheckpoint, lines: dict[str, ChannelHistory], open_: set[str]) -> None:
     for write in reversed(sorted_writes(found.attached)):
         if write.channel in open_:
             lines[write.channel].writes.append([write.task_id, write.value])
@@ -83,7 +83,7 @@ def _take(found: ReadCheckpoint, lines: dict[str, ChannelHistory], open_: set[st
         open_.discard(channel)
 
 
-def _unfold(fold: Fold, lines: dict[str, ChannelHistory], open_: set[str]) -> None:
+def _add_fold(fold: Fold, lines: dict[str, ChannelHistory], open_: set[str]) -> None:
     for channel in open_ & fold.keys():
         lines[channel].writes.extend(reversed(fold[channel]["writes"]))
         lines[channel].seed.extend([fold[channel]["seed"]] if "seed" in fold[channel] else [])
@@ -91,7 +91,7 @@ def _unfold(fold: Fold, lines: dict[str, ChannelHistory], open_: set[str]) -> No
 
 
 def retry_if_changed(core: StoreContext, thread_id: str, read: Callable[[], Result]) -> Result:
-    """Read again if data is missing and the thread has changed: a prune may have removed it meanwhile."""
+    """Read, and retry if data is missing and the thread has changed. A prune may have removed the data."""
     seen: object = None
     for _ in range(_RACES_MAX):
         try:
@@ -122,10 +122,11 @@ def to_fold(lines: Mapping[str, ChannelHistory]) -> Fold:
 
 
 def _ancestors(core: StoreContext, ref: ThreadRef, open_: set[str]) -> Iterator[ReadCheckpoint]:
-    """Iterate over the checkpoint and its ancestors, read in pages, until the channels in `open_` have no more history.
+    """Iterate over a checkpoint and its ancestors, which are read in pages.
 
-    A missing parent is damage only if one of these channels already had a version: otherwise the parent cannot have
-    written to it, as with a channel that was added to the graph later.
+    The caller stops when the channels in `open_` have no more history. A missing parent is damage only if one of these
+    channels already had a version: otherwise the parent cannot have written to it, as with a channel that was added to
+    the graph later.
     """
     first = core.port.checkpoint(ref.thread_id, Select(ref.lane, ref.checkpoint_id), attachments=True)
     if first is None or first[1] is None:
@@ -144,11 +145,11 @@ def _ancestors(core: StoreContext, ref: ThreadRef, open_: set[str]) -> Iterator[
         if row.parent_id in met:
             raise DamagedData(f"thread {ref.thread_id!r}", f"the parents of {row.parent_id!r} lead back to it")
         if row.parent_id not in near:
-            older = _older(core, ref, row)
+            older = _read_older(core, ref, row)
             reader.fetch_attachments(older)
-            there = {(other.number, other.checkpoint_id) for other in _older(core, ref, row)}
+            there = {(other.number, other.checkpoint_id) for other in _read_older(core, ref, row)}
             near = {name: other for other in older if (other.number, name := other.checkpoint_id) in there}
-        parent = near.get(row.parent_id) or _one(core, ref, row.parent_id, reader)
+        parent = near.get(row.parent_id) or _read_parent(core, ref, row.parent_id, reader)
         if parent is None:
             if open_.isdisjoint(found.frame.versions):
                 return
@@ -159,13 +160,13 @@ def _ancestors(core: StoreContext, ref: ThreadRef, open_: set[str]) -> Iterator[
         row = parent
 
 
-def _older(core: StoreContext, ref: ThreadRef, row: CheckpointRow) -> list[CheckpointRow]:
+def _read_older(core: StoreContext, ref: ThreadRef, row: CheckpointRow) -> list[CheckpointRow]:
     query = CheckpointQuery(ref.thread_id, lane=ref.lane, before=(0, row.number), limit=PAGE)
     return [older for _, older in core.port.find_checkpoints(query)]
 
 
-def _one(core: StoreContext, ref: ThreadRef, checkpoint_id: str, reader: Reader) -> CheckpointRow | None:
-    """Read an ancestor that is not among the checkpoints saved just before: a branch may start far back."""
+def _read_parent(core: StoreContext, ref: ThreadRef, checkpoint_id: str, reader: Reader) -> CheckpointRow | None:
+    """Read a parent that is not in the page before its child. A branch may start far back."""
     found = core.port.checkpoint(ref.thread_id, Select(ref.lane, checkpoint_id), attachments=True)
     if found is None or found[1] is None:
         return None

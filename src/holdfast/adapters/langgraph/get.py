@@ -31,7 +31,7 @@ PAGE: Final = 100
 PAGE_OF_ALL: Final = 500
 """Checkpoints of all threads read at once; finding such a page scans every checkpoint."""
 _BEHIND_ALL_IDS: Final = "\U0010ffff" * (ID_BYTES_MAX // 4 + 1)
-"""Sorts after every valid id."""
+"""A text that sorts after every valid id."""
 _RACES_MAX: Final = 20
 
 
@@ -45,7 +45,7 @@ class ReadCheckpoint(NamedTuple):
     attached: record_codec.Record
     """The values of the attachments, by key."""
     size: int
-    """About the bytes of the record."""
+    """The approximate size of the record in bytes."""
 
 
 class Reader:
@@ -174,9 +174,10 @@ def has_parent(core: StoreContext, run: RunRow, row: CheckpointRow) -> bool:
 def tuple_of(
     serde: SerializerProtocol, found: ReadCheckpoint, parent: bool, values: record_codec.Record | None = None
 ) -> CheckpointTuple:
-    """Convert a checkpoint to LangGraph's form; `values` are the channel values, if they are loaded already.
+    """Convert a checkpoint to LangGraph's form.
 
-    Without a stored `parent` it has none: a graph called with the config of a removed checkpoint would start empty.
+    `values` are the channel values, if they are loaded already. A parent that is not stored is not named: a graph that
+    is called with the config of a removed checkpoint would start empty.
     """
     run, row, record, frame, attached, _ = found
     namespace = record.get("ns", row.lane)
@@ -215,7 +216,7 @@ class Listing:
             WORKFLOW,
             None if namespace is None else lane_of(namespace),
             _text("checkpoint_id", asked.get("checkpoint_id")),
-            record_codec.searched_for(wanted) if wanted else (),
+            record_codec.encode_filter(wanted) if wanted else (),
             by_id=(_BEHIND_ALL_IDS, 0) if namespace is None and self._thread_id is not None else None,
             limit=PAGE if self._thread_id is not None else PAGE_OF_ALL,
         )
@@ -242,7 +243,7 @@ class Listing:
     def _tuples(
         self, core: StoreContext, serde: SerializerProtocol, rows: list[tuple[RunRow, CheckpointRow]]
     ) -> Iterable[CheckpointTuple | None]:
-        """Convert the rows; None in place of one that was removed meanwhile."""
+        """Convert the rows; None for a checkpoint that was removed meanwhile."""
         readers: dict[int, Reader] = {}
         for run, _ in rows:
             if run.run not in readers:
@@ -262,7 +263,7 @@ class Listing:
             yield None if found is None else tuple_of(serde, found, parent)
 
     def _begin(self, core: StoreContext) -> None:
-        """Start after the checkpoint that `before` names, if it is one of those listed in the order of saves.
+        """Start after the checkpoint that `before` names, if it is listed in the order of saves.
 
         Otherwise ids decide which is older, as with LangGraph's own savers: the checkpoint of a subgraph may be saved
         before the checkpoint that it was called from.
@@ -271,10 +272,10 @@ class Listing:
         checkpoint_id = _text("checkpoint_id", named.get("checkpoint_id"))
         if checkpoint_id is None:
             return
-        found = None if self._query.by_id else self._listed(core, named, checkpoint_id)
+        found = None if self._query.by_id else self._find_before(core, named, checkpoint_id)
         self._query = next_page(self._query, *found) if found else self._query._replace(by_id=(checkpoint_id, 0))
 
-    def _listed(
+    def _find_before(
         self, core: StoreContext, named: Mapping[str, Any], checkpoint_id: str
     ) -> tuple[RunRow, CheckpointRow] | None:
         """Return the checkpoint that `before` names, if its namespace is the listed one."""

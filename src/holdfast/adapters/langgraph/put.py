@@ -37,8 +37,7 @@ from holdfast.operations.context import Access, require_committed
 from holdfast.operations.state_commit import commit_values
 
 FINE: Final = 512
-"""States and writes are split into smaller chunks than elsewhere, so that a message that a task wrote is stored only
-once, as a write and as a part of the conversation."""
+"""States and writes above this size are split, so that a task's write and the conversation share a message."""
 _HEAVY: Final = 256 * KIB
 """For async callers, threads above this size are serialised outside the event loop."""
 
@@ -60,7 +59,7 @@ def put(
     heavy = before is not None and before.size > _HEAVY
 
     def make() -> tuple[Record, bytes]:
-        return _record(serde, ref, config, checkpoint, metadata, new_versions, parent)
+        return _build_record(serde, ref, config, checkpoint, metadata, new_versions, parent)
 
     record, described = (yield make) if heavy else make()
     step = metadata.get("step")
@@ -95,7 +94,7 @@ def put(
     return config_of(ref.thread_id, ref.namespace, checkpoint_id)
 
 
-def _record(
+def _build_record(
     serde: SerializerProtocol,
     ref: ThreadRef,
     config: RunnableConfig,
@@ -105,7 +104,7 @@ def _record(
     parent: CachedCheckpoint | None,
 ) -> tuple[Record, bytes]:
     """Return the record of a checkpoint, and its metadata."""
-    values = _values(serde, checkpoint, new_versions, parent)
+    values = _store_values(serde, checkpoint, new_versions, parent)
     described, more = split_metadata(serde, get_checkpoint_metadata(config, metadata))
     record: Record = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": values}
     if ref.namespace != ref.lane:
@@ -117,10 +116,10 @@ def _record(
     return record, described
 
 
-def _values(
+def _store_values(
     serde: SerializerProtocol, checkpoint: Checkpoint, new_versions: ChannelVersions, parent: CachedCheckpoint | None
 ) -> dict[str, Stored]:
-    """Return the stored values of the channels; values equal to the parent's are not serialised again."""
+    """Return the stored values of the channels. Unchanged values of the parent are not serialised again."""
     versions = checkpoint["channel_versions"]
     values: dict[str, Stored] = {}
     for channel, value in checkpoint["channel_values"].items():
@@ -195,5 +194,5 @@ def attach(
 
 
 def _status(access: Access) -> str | None:
-    """An unclaimed thread waits for the next call of its graph; workers do not take it."""
+    """Return the status to commit. An unclaimed thread waits for the next call of its graph, not for a worker."""
     return None if access.holder else WAITING

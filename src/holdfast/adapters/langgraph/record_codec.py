@@ -6,15 +6,15 @@
     value  := nothing | piece (see `serde.cut`) | {"t": the serde's name of another format, "d": its bytes}
     writes := {"w": [task path, [idx, channel], …], idx: value, …}
 
-"ns" is present if the lane is not named like the namespace. The frame is small and nearly the same at every checkpoint,
-so it is compressed with a dictionary; without that it would be a third of a checkpoint.
+"ns" is present if the name of the lane is not the namespace. The frame is small and changes little between checkpoints,
+so it is compressed with a dictionary; without one it would be a third of a checkpoint.
 
 Writes are attached to their checkpoint. Those that LangGraph numbers from 0 on share the attachment "w" count ":" task
 id, one for each call; if the writes of a task are put again, the first of each number counts. Special writes (errors,
 interrupts, …) have an attachment each, "s" number ":" task id, and the last counts.
 
-Metadata is stored outside the record, where it can be searched, as JSON round-trips it, as in LangGraph's databases.
-Metadata that is too long for that, or that a store cannot represent, is serialised into the record as "more". "delta"
+Metadata is stored outside the record, where it can be searched, in the form that JSON returns, as in LangGraph's
+databases. Metadata that is too long, or that a store cannot represent, is serialised into the record as "more". "delta"
 names the channels whose values follow from ancestors, if there are any. The updated channels of the frame are false if
 the checkpoint does not have the field.
 """
@@ -38,7 +38,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.adapters.langgraph.serde import Piece, StrictSerializer, ValueUnreadable, cut, joined
+from holdfast.adapters.langgraph.serde import Piece, StrictSerializer, ValueUnreadable, cut, join
 from holdfast.errors import DamagedData, InvalidInput, LimitExceeded, Unstorable, UnsupportedFormat
 from holdfast.ids import check_id
 from holdfast.limits import METADATA_BYTES_MAX, MIB
@@ -121,18 +121,18 @@ def dump_typed(serde: SerializerProtocol, value: object) -> tuple[str, bytes]:
     return kind, body
 
 
-def typed(value: Stored) -> tuple[str, bytes]:
+def to_typed(value: Stored) -> tuple[str, bytes]:
     """Return the format and the bytes of a stored value."""
     if value is None:
         return "null", b""
     if isinstance(value, dict) and "t" in value:
         return value["t"], value["d"]
-    return USUAL, joined(value)
+    return USUAL, join(value)
 
 
 def load_value(serde: SerializerProtocol, value: Stored) -> Any:
     """Load a stored value."""
-    return load_typed(serde, typed(value))
+    return load_typed(serde, to_typed(value))
 
 
 def load_typed(serde: SerializerProtocol, data: tuple[str, bytes]) -> Any:
@@ -148,15 +148,15 @@ def is_pickle(kind: str) -> bool:
 
 
 def _new_parts(piece: Piece, before: Stored) -> Iterable[bytes]:
-    """Return the bytes of a piece, without the items that it shares with the beginning of the one before."""
+    """Return the bytes of a piece, without the leading items that `before` has as well."""
     if not isinstance(piece, list):
-        return () if piece == before else (joined(piece),)
+        return () if piece == before else (join(piece),)
     same = 0
     for mine, other in zip(piece, before if isinstance(before, list) else (), strict=False):
         if mine != other:
             break
         same += 1
-    return [joined(item) for item in piece[same:]]
+    return [join(item) for item in piece[same:]]
 
 
 def frame_of(serde: SerializerProtocol, checkpoint: Checkpoint) -> bytes:
@@ -169,11 +169,11 @@ def frame_of(serde: SerializerProtocol, checkpoint: Checkpoint) -> bytes:
         versions=checkpoint["channel_versions"],
         seen=checkpoint["versions_seen"],
         updated=False if "updated_channels" not in checkpoint else None if updated is None else list(updated),
-        more=typed(store_value(serde, more)) if more else None,
+        more=to_typed(store_value(serde, more)) if more else None,
     )
     plain = ormsgpack.packb(tuple(frame))
     if len(plain) > _FRAME_MAX:
-        raise LimitExceeded(f"a checkpoint without its values has {len(plain)} bytes, at most {_FRAME_MAX} are allowed")
+        raise LimitExceeded(f"a checkpoint without its values has {len(plain)} bytes; at most {_FRAME_MAX} are allowed")
     deflate = zlib.compressobj(6, zlib.DEFLATED, -11, 3, zdict=_EXPECTED)  # a small window is faster to set up
     return deflate.compress(plain) + deflate.flush()
 
@@ -217,7 +217,7 @@ def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, frame: Frame, v
 def writes_of(
     serde: SerializerProtocol, writes: Iterable[tuple[str, object]], task_id: str, task_path: str
 ) -> dict[str, tuple[bool, Record]]:
-    """Return the attachments for the writes of a task, by key, each with whether it replaces an older one."""
+    """Return the attachments for a task's writes, by key, each with whether it replaces another."""
     found: dict[str, tuple[bool, Record]] = {}
     together: Record = {"w": [task_path]}
     for position, (channel, value) in enumerate(writes):
@@ -234,7 +234,7 @@ def writes_of(
 
 
 def sorted_writes(attached: Mapping[str, object]) -> list[Write]:
-    """Return the writes among attachments, given in the order of arrival, in the order LangGraph applies them."""
+    """Return the writes in the order in which LangGraph applies them. Attachments are given in order of arrival."""
     found: dict[tuple[str, int], Write] = {}
     for key, value in attached.items():
         named = _WRITES.fullmatch(key)
@@ -252,14 +252,14 @@ def delta_channels(metadata: Mapping[str, object], values: Mapping[str, object])
 
 
 def split_metadata(serde: SerializerProtocol, metadata: Mapping[str, object]) -> tuple[bytes, dict[str, Stored]]:
-    """Split metadata into the part that the store searches, and the rest, which is stored in the record."""
+    """Split metadata into the searchable part and the rest, which is stored in the record."""
     searched: list[tuple[str, bytes]] = []
     more: dict[str, Stored] = {}
     left = METADATA_BYTES_MAX
     for key, given in metadata.items():
         value = to_json_value(given)
         try:
-            packed = _packed_atom(key, value) if type(value) in (str, int, bool) else _packed(key, value)
+            packed = _pack_atom(key, value) if type(value) in (str, int, bool) else _pack(key, value)
         except (Unstorable, LimitExceeded):
             packed = b""
         left -= 4 * len(key) + len(packed)
@@ -270,21 +270,22 @@ def split_metadata(serde: SerializerProtocol, metadata: Mapping[str, object]) ->
     return write_metadata(searched), more
 
 
-def searched_for(wanted: Mapping[str, object]) -> tuple[tuple[str, bytes], ...]:
+def encode_filter(wanted: Mapping[str, object]) -> tuple[tuple[str, bytes], ...]:
     """Convert a metadata filter to keys and encoded values."""
     found = []
     for key, value in wanted.items():
-        packed = _packed(key, to_json_value(value))
+        packed = _pack(key, to_json_value(value))
         if len(packed) > _SEARCHED_MAX:
             raise LimitExceeded(
-                f"metadata values above {_SEARCHED_MAX} bytes are kept but not searched, as for {key!r}"
+                f"the filter for {key!r} has {len(packed)} bytes; metadata values above {_SEARCHED_MAX} bytes are "
+                "stored but not searched"
             )
         found.append((key, packed))
     return tuple(found)
 
 
 def to_json_value(value: object) -> object:
-    """Convert a metadata value as JSON would (tuples to lists); a value that is not JSON is returned unchanged."""
+    """Convert a metadata value as JSON would, tuples to lists. Other values are returned unchanged."""
     if type(value) in _JSON_ATOMS:
         return value
     try:
@@ -293,13 +294,13 @@ def to_json_value(value: object) -> object:
         return value
 
 
-def _packed(key: str, value: object) -> bytes:
+def _pack(key: str, value: object) -> bytes:
     """Encode a metadata value for the search."""
     ((_, packed),) = metadata_pairs({key: value})
     return packed
 
 
-_packed_atom = lru_cache(1024, typed=True)(_packed)
+_pack_atom = lru_cache(1024, typed=True)(_pack)
 
 
 def metadata_of(serde: SerializerProtocol, data: bytes, more: Mapping[str, Stored], place: str) -> CheckpointMetadata:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
@@ -14,6 +12,7 @@ import msgspec
 from holdfast.adapters.langgraph import delete
 from holdfast.adapters.langgraph.delta_channels import retry_if_changed
 from holdfast.adapters.langgraph.put import FINE
+from holdfast.adapters.langgraph.retention_policy import keep_recent
 from holdfast.adapters.langgraph.thread import WORKFLOW, access_for, require_thread
 from holdfast.clock import US
 from holdfast.drivers import Plan
@@ -33,7 +32,7 @@ _PAGE: Final = 500
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
-    """What `retain` did, or in a dry run would do."""
+    """The result of `retain`; in a dry run, what it would do."""
 
     threads: int
     """Threads examined."""
@@ -67,7 +66,7 @@ def retain(
     skipped: list[str] = []
     families: set[int] = set()
     named = None if thread_ids is None else delete.check_ids("thread_ids", thread_ids)
-    rule = _rule(last, None if young_us is None else now_us - young_us)
+    rule = keep_recent(last, None if young_us is None else now_us - young_us)
     before: int | None = None
     while True:
         rows: list[RunRow] = yield lambda before=before: _page(core, named, before)
@@ -75,7 +74,7 @@ def retain(
             examined += 1
             try:
                 if idle_us is not None and run.updated_us < now_us - idle_us:
-                    whole = (yield lambda run=run: _remove_whole(core, run)) if not dry_run else 0
+                    whole = (yield lambda run=run: _delete_if_unchanged(core, run)) if not dry_run else 0
                     if whole is not None:
                         threads, freed = threads + 1, freed + whole
                         families.add(run.family)
@@ -126,35 +125,9 @@ def _page(core: StoreContext, named: list[str] | None, before: int | None) -> li
     return [require_thread(verify_run(run)) for run in found if run is not None]
 
 
-def _rule(last: int | None, since_us: int | None) -> delete.Choose:
-    def choose(rows: list[CheckpointRow]) -> set[int]:
-        old = {row.number for row in rows if since_us is None or row.created_us < since_us}
-        gone = old & delete.all_but_newest(rows, 1 if last is None else last)
-        gone -= _replayed_from(rows, gone)
-        return gone | delete.finished_calls(rows, gone)
-
-    return choose
-
-
-def _replayed_from(rows: list[CheckpointRow], gone: set[int]) -> set[int]:
-    """Return the checkpoints of subgraphs with memory that a replay from a kept checkpoint starts with.
-
-    LangGraph reads the one with the largest id below that of the graph's checkpoint.
-    """
-    lanes: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for row in rows:
-        lanes[row.lane].append((row.checkpoint_id, row.number))
-    kept = [checkpoint_id for checkpoint_id, number in lanes.pop("", []) if number not in gone]
-    found: set[int] = set()
-    for places in (sorted(places) for lane, places in lanes.items() if ":" not in lane):
-        below = {bisect_left(places, (checkpoint_id, 0)) for checkpoint_id in kept} - {0}
-        found |= {places[end - 1][1] for end in below}
-    return found
-
-
-def _remove_whole(core: StoreContext, run: RunRow) -> int | None:
-    """Remove a thread unless it changed since it was read or is claimed; return the bytes freed, or None."""
-    before = _total(core, run)
+def _delete_if_unchanged(core: StoreContext, run: RunRow) -> int | None:
+    """Remove a thread, unless it is claimed or was changed. Return the bytes freed, or None."""
+    before = _stored_bytes(core, run)
     gone = core.port.delete_run(run.run_id, run.commit_id)
     if not isinstance(gone, RunRow):
         return None
@@ -162,15 +135,15 @@ def _remove_whole(core: StoreContext, run: RunRow) -> int | None:
     return before - sum(core.port.chunk_sizes(run.family).values())
 
 
-def _total(core: StoreContext, run: RunRow) -> int:
-    """Return the stored bytes of a thread, including all chunks of its family, which its last thread frees."""
+def _stored_bytes(core: StoreContext, run: RunRow) -> int:
+    """Return the stored bytes of a thread, including all chunks of its family."""
     rows = [len(row.root) for row in core.port.rows(CheckpointRow, run.run)]
     rows += [len(row.root) for row in core.port.rows(AttachmentRow, run.run)]
     return prune.record_bytes(core, run) + sum(rows) + sum(core.port.chunk_sizes(run.family).values())
 
 
 def fold(access: Access, thread_id: str, keep: Keep) -> Plan[None]:
-    """Attach folds to the checkpoints of a thread that `keep` keeps and whose parents it removes."""
+    """Attach folds to the kept checkpoints of a thread whose parents `keep` removes."""
     run, rows, gone = yield lambda: _choose(access.core, thread_id, keep)
     yield from delete.attach_folds(access, run, rows, gone)
 
@@ -179,7 +152,7 @@ def plan_fold(core: StoreContext, thread_id: str, keep: Keep) -> set[bytes]:
     """Return the hashes of the chunks of these folds."""
     run, rows, gone = _choose(core, thread_id, keep)
     encoder = BulkEncoder(FINE)
-    for row in delete.orphaned_by(rows, gone):
+    for row in delete.find_orphans(rows, gone):
         value = retry_if_changed(core, thread_id, partial(delete.make_fold, core, run, row))
         if value is not None:
             encoder.encode_value(value)

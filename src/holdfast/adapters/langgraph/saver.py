@@ -1,4 +1,4 @@
-"""The saver: LangGraph's checkpointer on a Holdfast store."""
+"""The saver, a LangGraph checkpointer on a Holdfast store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     """A LangGraph checkpointer that stores threads in a Holdfast store.
 
     It takes a store or its URL; no setup is needed. Blocking and async calls are both native. Each thread is a run of
-    the workflow "langgraph"; each checkpoint stores only what changed since the one before.
+    the workflow "langgraph"; each checkpoint stores only the changes since its predecessor.
 
     Values are serialised by LangGraph's own serde, as in its savers: it imports the classes that stored values name,
     unless LANGGRAPH_STRICT_MSGPACK is set. With `strict`, only LangGraph's types, LangChain's messages and the types
@@ -70,7 +70,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # --- the interface of LangGraph, blocking ------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint that `config` names, or the newest of its namespace; None if there is none."""
+        """Return the checkpoint that `config` names, or the newest of its namespace, or None."""
         return get.get_tuple(self._core, self.serde, self._cache, config)
 
     def list(
@@ -115,7 +115,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._run(self._delete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints that these runs of a graph saved. What other checkpoints need of them is kept."""
+        """Remove the checkpoints that these runs of a graph saved. The state of other checkpoints does not change."""
         self._run(delete.delete_for_runs(self.access, run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -133,7 +133,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what ancestors of a checkpoint wrote to these channels since their last stored value."""
+        """Return the last stored value of these channels and the writes of ancestors since."""
         return delta_channels.history(self._core, self.serde, config, channels)
 
     # --- the same, async ---------------------------------------------------------------------------------------------
@@ -216,11 +216,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread_ids: Iterable[str] | None = None,
         dry_run: bool = False,
     ) -> Retained:
-        """Remove old checkpoints of these threads, or of all, and threads that have been idle for long.
+        """Remove old checkpoints of these threads, or of all threads, and idle threads.
 
         A checkpoint is kept if it is among the `last` ones of its namespace or `newer_than` that age. The newest of
-        each namespace is always kept. The namespace of a subgraph call is removed with the checkpoint it was called
-        from. A subgraph with memory also keeps what a replay of a kept checkpoint starts with. Threads without a change
+        each namespace is kept, but the namespace of a subgraph call is removed with the checkpoint it was called from.
+        A subgraph with memory also keeps the checkpoints that replays of kept ones start from. Threads without a change
         for `idle` are removed. Ages are timedeltas or seconds.
 
         Example:
@@ -242,10 +242,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         return await self._core.awaiting.run(plan)
 
     def get_next_version(self, current: Any, channel: None) -> Any:  # noqa: ARG002
-        """Return the next version of a channel: a whole number, or text in threads from LangGraph's own savers."""
+        """Return the next version of a channel. It is an integer, or text in threads from LangGraph's own savers."""
         if isinstance(current, str):
             number = int(current.partition(".")[0]) + 1
-            return f"{number:032}.{random.random():016}"  # noqa: S311 - only to tell branches apart
+            return f"{number:032}.{random.random():016}"  # noqa: S311 - only distinguishes branches
         return 1 if current is None else current + 1
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         return Access(self._core)
 
     def _run(self, plan: Plan[Result]) -> Result:
-        """Execute a plan on this thread, even in a notebook whose event loop runs on it: graphs block there as well."""
+        """Execute a plan on this thread, even if an event loop runs on it, as in a notebook."""
         return self.access.run(plan)
 
     async def _read(self, read: Callable[[], Result]) -> Result:

@@ -1,11 +1,11 @@
-"""The strict serde, which reads only known types, and the splitting of MessagePack values.
+"""The strict serde, and the splitting of MessagePack values.
 
 The bytes are exactly those of LangGraph's `JsonPlusSerializer`, so threads can be moved both ways. The strict serde
 reads only the types that LangGraph lists as safe (its own, LangChain's messages, and dates, ids and similar types of
-Python's library), and those the user allows. Where LangGraph warns and returns a plain dict for an object it does not
-rebuild, the strict serde raises. A value that could not be read back is not written.
+the standard library), and those the user allows. Where LangGraph warns and returns a plain dict for an object that it
+does not rebuild, the strict serde raises. A value that could not be read back is not written.
 
-A split value joins to exactly the bytes it was made of.
+The pieces of a split value join to exactly its original bytes.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class StrictSerializer(JsonPlusSerializer):
         if code == _SNAPSHOT:
             return _DeltaSnapshot(inside)
         if code == _NUMPY:
-            return _array(*inside)
+            return _build_array(*inside)
         if not _SINGLE <= code <= _PYDANTIC_V2:
             raise ValueUnreadable(f"a stored value has the extension {code}, which this version does not support")
-        name = _name(code, inside)
+        name = _stored_name(code, inside)
         make = self._classes.get(name) or self._import(name)
         try:
-            return _make(make, code, inside[2])
+            return _construct(make, code, inside[2])
         except Exception as error:
             raise ValueUnreadable(f"a stored {'.'.join(name)} cannot be rebuilt: {error}") from error
 
@@ -118,7 +118,7 @@ class StrictSerializer(JsonPlusSerializer):
         return make
 
     def allows(self, name: tuple[str, ...]) -> bool:
-        """Return whether a type of a module, or a method of a type, may be imported."""
+        """Return whether a type, or a method of a type, may be imported."""
         if len(name) == 3:
             return name in safe.SAFE_MSGPACK_METHODS
         mine = self._allowed_msgpack_modules
@@ -139,7 +139,7 @@ class StrictSerializer(JsonPlusSerializer):
                 return
             if not _SINGLE <= code <= _PYDANTIC_V2:
                 unsure = True
-            elif not self.allows(name := _name(code, inside)):
+            elif not self.allows(name := _stored_name(code, inside)):
                 problems.append(TypeRefused(name[0], ".".join(name[1:])))
             elif len(name) == 2 and name not in safe.SAFE_MSGPACK_TYPES:
                 unsure = True
@@ -151,7 +151,7 @@ class StrictSerializer(JsonPlusSerializer):
             self._unpack(body)
 
     def _revive(self, value: dict[str, Any]) -> object:
-        """Rebuild an object of LangGraph's older JSON format; one that cannot be rebuilt is an error, not a dict."""
+        """Rebuild an object of LangGraph's older JSON format. Failure is an error; no dict is returned instead."""
         if value.get("type") != "constructor" or value.get("lc") not in (1, 2):
             return value
         named = value.get("id")
@@ -181,11 +181,11 @@ def _check_allowed(allow: Iterable[Allowed | tuple[str, ...]]) -> tuple[Allowed 
     return allowed
 
 
-def _name(code: int, inside: list[Any]) -> tuple[str, ...]:
+def _stored_name(code: int, inside: list[Any]) -> tuple[str, ...]:
     return (inside[0], inside[1], inside[3]) if code == _METHOD else (inside[0], inside[1])
 
 
-def _make(make: Factory, code: int, argument: Any) -> object:
+def _construct(make: Factory, code: int, argument: Any) -> object:
     if code in (_PYDANTIC_V2, _PYDANTIC_V1):
         try:
             return make(**argument)
@@ -201,13 +201,13 @@ def _make(make: Factory, code: int, argument: Any) -> object:
     return make(*argument)
 
 
-def _array(dtype: str, shape: list[int], order: str, body: bytes) -> object:
+def _build_array(dtype: str, shape: list[int], order: str, body: bytes) -> object:
     numpy = import_module("numpy")
     return numpy.frombuffer(body, dtype=numpy.dtype(dtype)).reshape(shape, order=order)
 
 
 Piece = bytes | list[Any] | dict[str, Any]
-"""A MessagePack value, whole or split at the items of its containers."""
+"""A MessagePack value, either its bytes or split at the items of its containers."""
 CUT_MIN: Final = 512
 """Smaller containers are not split."""
 EXT_CUT_MIN: Final = 8 * 1024
@@ -216,9 +216,9 @@ ITEM_MIN: Final = 64
 """An array whose items are smaller on average, such as a vector, is not split."""
 DEPTH_MAX: Final = 32
 _decode_array = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-_ext = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
-_text = msgspec.msgpack.Encoder().encode
+_decode_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+_decode_ext = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
+_encode_text = msgspec.msgpack.Encoder().encode
 
 
 def cut(data: bytes) -> Piece:
@@ -229,10 +229,10 @@ def cut(data: bytes) -> Piece:
         piece = _cut(data, 0)
     except msgspec.MsgspecError:  # keys that are not text, or invalid MessagePack
         return data
-    return piece if type(piece) is bytes or joined(piece) == data else data
+    return piece if type(piece) is bytes or join(piece) == data else data
 
 
-def joined(piece: Piece) -> bytes:
+def join(piece: Piece) -> bytes:
     """Join the pieces of a value."""
     if isinstance(piece, bytes):
         return piece
@@ -251,9 +251,9 @@ def _cut(data: bytes, depth: int) -> Piece:
             return data
         return [_cut(bytes(item), depth + 1) for item in items]
     if mark & 0xF0 == 0x80 or mark in (0xDE, 0xDF):
-        return {"m": {key: _cut(bytes(item), depth + 1) for key, item in _map(data).items()}}
+        return {"m": {key: _cut(bytes(item), depth + 1) for key, item in _decode_map(data).items()}}
     if mark in (0xC8, 0xC9) and len(data) > EXT_CUT_MIN:
-        found = _ext(data)
+        found = _decode_ext(data)
         return {"x": found.code, "d": _cut(bytes(found.data), depth + 1)}
     return data
 
@@ -271,7 +271,7 @@ def _join(piece: Piece, parts: list[bytes]) -> None:
     elif "m" in piece:
         parts.append(_header(len(piece["m"]), 0x80, 0xDE))
         for key, item in piece["m"].items():
-            parts.append(_text(key))
+            parts.append(_encode_text(key))
             _join(item, parts)
     else:
         inner: list[bytes] = []
@@ -288,9 +288,9 @@ def _header(count: int, small: int, wide: int) -> bytes:
 
 
 class TypeRefused(InvalidInput):
-    """A value has a type that a strict saver does not allow, so it is neither written nor read.
+    """A strict saver does not allow the type of a value.
 
-    Reading it would import its module. `module` and `name` identify the type.
+    The value is neither written nor read. Reading it would import its module. `module` and `name` identify the type.
 
     Example:
         HoldfastSaver("sqlite:agent.db", strict=True, allow=[Order])

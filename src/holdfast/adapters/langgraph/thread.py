@@ -1,7 +1,7 @@
-"""Threads as runs: their names, their status, and claims on them.
+"""Threads as runs: names, status and claims.
 
-A thread is a run of the workflow "langgraph" with the id of the thread. A checkpoint namespace is a lane; one that is
-too long for the name of a lane is named by its hash, and the checkpoint records the namespace.
+A thread is a run of the workflow "langgraph" with the id of the thread. A checkpoint namespace is a lane. The lane of a
+namespace that is too long for a name is named by its beginning and its hash, and the checkpoint records the namespace.
 
 One process at a time executes a claimed thread. LangGraph does not notify a saver when a run of the graph begins and
 ends, so the caller marks it with `with saver.claim(thread_id):`. Inside, all saves of this thread carry the claim, and
@@ -94,7 +94,7 @@ _INTERRUPT: Final = "__interrupt__"
 _START: Final = "__start__"
 _SENDS: Final = "__pregel_tasks"
 _NAMED_SINCE: Final = 4
-"""The version of checkpoints since which triggers have these names."""
+"""The first version of checkpoints whose triggers have these names."""
 _ENTRYPOINT: Final = frozenset({_START, _SENDS, "__end__", "__previous__"})
 """The channels of an `@entrypoint`."""
 _INTERRUPT_KEY: Final = f"s{-WRITES_IDX_MAP[_INTERRUPT]}:"
@@ -108,7 +108,7 @@ def status_of(checkpoint: Checkpoint) -> str:
 
 
 def status_from(v: int, versions: Values, seen: Values, values: Values) -> str:
-    """Like `status_of`, for the parts of a checkpoint. A value that is still serialised counts as a trigger."""
+    """Return the same status from the parts of a checkpoint. A value that is still serialised counts as a trigger."""
     if v < _NAMED_SINCE or (_START not in seen and not (seen and _ENTRYPOINT.issuperset(versions))):
         return WAITING
     return WAITING if any(_is_trigger(channel, value) for channel, value in values.items()) else COMPLETED
@@ -145,7 +145,7 @@ def stored_status(core: StoreContext, thread_id: str) -> str:
 
 
 def attachment_leaves_work(key: str) -> bool:
-    """Return whether the attachment of this key leaves something to run or to answer; see `leaves_work`."""
+    """Return whether the attachment leaves something to run or to answer; see `leaves_work`."""
     return key.startswith(_INTERRUPT_KEY) or (key.startswith("w") and key.partition(":")[2] == NULL_TASK)
 
 
@@ -157,7 +157,7 @@ _held: ContextVar[Mapping[tuple[int, int, str], Holder]] = ContextVar("holdfast_
 
 
 def access_for(core: StoreContext, thread_id: str) -> Access:
-    """Return the access of this caller to a thread: through its claim, if it has one."""
+    """Return the caller's access to a thread, through its claim if it has one."""
     return Access(core, _held.get({}).get((os.getpid(), id(core), thread_id)))
 
 
@@ -165,7 +165,7 @@ class ThreadClaim:
     """The exclusive right to execute a thread within `with` or `async with`, from `saver.claim`.
 
     The lease is renewed in the background. If the process dies, the claim ends when the lease expires; on SQLite and in
-    a directory at once, because the lock of the process is released.
+    a directory immediately, because the lock of the process is released.
 
     Example:
         with saver.claim("thread-1"):
@@ -183,7 +183,7 @@ class ThreadClaim:
 
     @property
     def fence(self) -> int:
-        """Grows with every claim of the thread; pass it to outside systems that can refuse older ones."""
+        """An integer that grows with every claim. Pass it to systems that can refuse older ones."""
         if self._holder is None:
             raise InvalidInput(f"the claim of thread {self.thread_id!r} is only held inside `with`")
         return self._holder.fence
@@ -198,7 +198,7 @@ class ThreadClaim:
         row = require_committed(place, commit, (yield from take_or_revoke_dead(place, commit))).run
         self._holder = Holder(take.owner, row.incarnation, row.fence, take.nonce)
 
-    def _begin(self) -> None:
+    def _hold(self) -> None:
         """Bind the claim to this context, and start to renew the lease."""
         assert self._holder is not None
         _held.set({**_held.get({}), self._key: self._holder})
@@ -225,7 +225,7 @@ class ThreadClaim:
         holder, self._holder = self._holder, None
         assert holder is not None
         # Claims may end in any order, and in another context than they began in, as generators do. So this claim is
-        # removed from the present mapping; the mapping before it is not restored.
+        # removed from the current mapping; the previous mapping is not restored.
         held = _held.get({})
         if held.get(self._key) == holder:
             _held.set({key: other for key, other in held.items() if key != self._key})
@@ -238,7 +238,7 @@ class ThreadClaim:
 
     def __enter__(self) -> Self:
         Access(self._core).run(self._take())
-        self._begin()
+        self._hold()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -255,7 +255,7 @@ class ThreadClaim:
         except asyncio.CancelledError:  # the claim may still be taken; release it then
             self._undoing = asyncio.create_task(self._undo(taking))
             raise
-        self._begin()
+        self._hold()
         return self
 
     async def _undo(self, taking: asyncio.Future[None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,9 +19,8 @@ from holdfast.cli.run_args import (
 )
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from holdfast.graphs.load import Loaded
+from holdfast.graphs.json_schema import json_schema
+from holdfast.graphs.load import load
 
 
 @click.group()
@@ -53,7 +51,7 @@ def draw(session: Session, target: str) -> int:
     """
     run_id, current = None, None
     if is_file(target):
-        graph = _load(target).graph
+        graph = load(target).graph
     else:
         run_id = find_run(session, target)
         found = session.store().load(run_id)
@@ -78,7 +76,7 @@ def verify(session: Session, file: str, strict: bool) -> int:
       holdfast graph verify flow.yaml
       holdfast graph verify flow.yaml --app shop:app --strict
     """
-    loaded = _load(file)
+    loaded = load(file)
     findings = loaded.graph.verify(session.names())
     bad = [finding for finding in findings if strict or finding.level == "error"]
     if session.json:
@@ -125,7 +123,7 @@ def dry_run(
       holdfast graph dry-run flow.yaml --input order=A-17
       holdfast graph dry-run flow.yaml -i order=A-17 --result 'price={"amount": 40}'
     """
-    graph = _load(file).graph
+    graph = load(file).graph
     values = input_of(session, graph, given, input_file)
     dry = graph.dry_run(values, results=_parse_values(result), answers=_parse_values(answer))
     if session.json:
@@ -164,7 +162,7 @@ def migrate(session: Session, run: str, file: str, by: str | None, enqueue: bool
     """
     app = session.app()
     run_id = find_run(session, run, whole=True)
-    graph = _load(file).graph
+    graph = load(file).graph
     workflow = app.handle(run_id).info().workflow
     if workflow != graph.id:
         raise InvalidInput(f"run {run_id!r} is of workflow {workflow!r}, but {file} defines {graph.id!r}")
@@ -189,16 +187,8 @@ def schema(session: Session) -> int:
     Examples:
       holdfast graph schema > holdfast.schema.json
     """
-    from holdfast.graphs.json_schema import json_schema
-
     if session.json:
         session.out.give(json_schema())
     else:
         session.say(json.dumps(json_schema(), ensure_ascii=False, indent=2))
     return exit_codes.OK
-
-
-def _load(file: str) -> Loaded:
-    from holdfast.graphs.load import load
-
-    return load(file)

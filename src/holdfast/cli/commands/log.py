@@ -14,12 +14,13 @@ from holdfast.cli.session import Session
 from holdfast.errors import CheckpointNotFound
 from holdfast.ids import display_name
 from holdfast.inspect.family import family
-from holdfast.inspect.refs import Located, changes_between, checkpoint_of, json_patch
+from holdfast.inspect.refs import Located, changes_between, checkpoint_of
 from holdfast.inspect.status import pending_cancel
 from holdfast.inspect.threads import THREADS
 from holdfast.inspect.views import as_data
 from holdfast.model.rows import TERMINAL
 from holdfast.operations.read import known_run
+from holdfast.state.json_preview import json_patch
 
 if TYPE_CHECKING:
     from holdfast.inspect.family import Branch, Family, Node
@@ -130,15 +131,14 @@ def _print_branch(session: Session, branch: Branch) -> None:
     lead = "│ " * branch.depth
     origin = one_line(f"  forked from {branch.forked_from} at {branch.forked_at}") if branch.forked_from else ""
     bend = "│ " * (branch.depth - 1) + "├─" if branch.depth else ""
-    name, workflow = session.out.styled(one_line(branch.run_id), bold=True), one_line(branch.workflow)
-    line = f"{bend}◉ {one_line(branch.run_id)}  {branch.status}  {workflow}{origin}".rstrip()
-    if columns(line) <= session.out.width:
-        session.say(f"{bend}◉ {name}  {session.out.status(branch.status)}  {workflow}{origin}".rstrip())
+    name, about = one_line(branch.run_id), f"{branch.status}  {one_line(branch.workflow)}{origin}".rstrip()
+    coloured = session.out.status(branch.status)
+    if columns(f"{bend}◉ {name}  {about}") <= session.out.width:
+        session.say(f"{bend}◉ {session.out.styled(name, bold=True)}  {about.replace(branch.status, coloured, 1)}")
     else:
-        below = f"{lead}│   "
-        first, *rest = session.out.wrapped(f"{below}{branch.status}  {workflow}{origin}".rstrip(), below)
-        coloured = first.replace(branch.status, session.out.status(branch.status), 1)
-        for each in (*session.out.wrapped(f"{bend}◉ {one_line(branch.run_id)}", below), coloured, *rest):
+        first, *rest = session.out.wrapped(f"{lead}│   {about}", f"{lead}│   ")
+        heading = session.out.wrapped(f"{bend}◉ {name}", f"{lead}│   ")
+        for each in (*heading, first.replace(branch.status, coloured, 1), *rest):
             session.say(each)
     if branch.left_out:
         session.say(f"{lead}│ … {branch.left_out} older checkpoints")
@@ -151,8 +151,7 @@ def _print_branch(session: Session, branch: Branch) -> None:
 def _node_line(session: Session, node: Node) -> str:
     sign = "↶" if node.kind == "rollback" else "○" if node.taken_back else "●"
     facts = [f"step {node.step}", f"covers {node.covers}"]
-    facts += [f"next {node.next_node}"] if node.next_node else []
-    facts += [f"lane {node.lane}"] if node.lane else []
+    facts += [f"{name} {value}" for name, value in (("next", node.next_node), ("lane", node.lane)) if value]
     facts += ["rolled back to here"] if node.kind == "rollback" else []
     facts += ["rolled back"] if node.taken_back else []
     return one_line(f"{sign} {node.checkpoint_id}  {session.out.time(node.created_at)}  {', '.join(facts)}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from types import ModuleType
-from typing import NamedTuple
 
 import click
 import msgspec
@@ -14,6 +12,7 @@ from holdfast.cli.format import age
 from holdfast.cli.output import size
 from holdfast.cli.session import Session, langgraph_adapter
 from holdfast.errors import InvalidInput
+from holdfast.open_store import POSTGRESQL, Schema, schema_at
 
 
 @click.command()
@@ -33,10 +32,10 @@ def migrate_command(session: Session, sql: bool, dry_run: bool) -> int:
     """
     where = session.location()
     found = schema_at(where.url)
-    text = sql_of(where.url, found.found) if sql else None
-    if not sql and not dry_run:
-        session.store(create=True)  # opening a store migrates it
+    text = sql_of(where.url, found) if sql else None
     done = not sql and not dry_run
+    if done:
+        session.store(create=True)  # opening a store migrates it
     if session.json:
         session.out.give(
             {
@@ -60,56 +59,14 @@ def migrate_command(session: Session, sql: bool, dry_run: bool) -> int:
     return exit_codes.OK
 
 
-class Schema(NamedTuple):
-    """The schema of a store."""
-
-    kind: str
-    found: int
-    """The version of the store; 0 if it does not exist yet."""
-    newest: int
-
-    @property
-    def pending(self) -> list[int]:
-        """The versions to which the store is not migrated yet."""
-        return list(range(self.found + 1, self.newest + 1))
-
-
-def schema_at(url: str) -> Schema:
-    """Return the schema of the store at a URL."""
-    scheme, _, path = url.partition(":")
-    if scheme == "sqlite":
-        from holdfast.store.sqlite import sqlite_connection
-
-        return Schema(scheme, sqlite_connection.version_at(path), sqlite_connection.SCHEMA_VERSION)
-    if scheme == "dir":
-        from holdfast.store.directory import directory_reads
-
-        return Schema(scheme, directory_reads.version_at(path), directory_reads.VERSION)
-    if scheme in ("postgresql", "postgres"):
-        migrations = _migrations()
-        return Schema("postgresql", migrations.version_at(url), migrations.VERSION)
-    raise InvalidInput(f"a {scheme}: store has no schema to migrate")
-
-
-def sql_of(url: str, after: int) -> str:
-    """Return the SQL that migrates a PostgreSQL schema from version `after` to the newest."""
-    if url.partition(":")[0] not in ("postgresql", "postgres"):
+def sql_of(url: str, found: Schema) -> str:
+    """Return the SQL that migrates a PostgreSQL schema to the newest version."""
+    if found.kind != POSTGRESQL:
         raise InvalidInput("--sql is only for PostgreSQL; the other stores are migrated when they are opened")
-    migrations = _migrations()
+    from holdfast.store.postgres.migrations import sql_text
     from holdfast.store.postgres.settings import read_url
 
-    text: str = migrations.sql_text(read_url(url).schema, after)
-    return text
-
-
-def _migrations() -> ModuleType:
-    try:
-        from holdfast.store.postgres import migrations
-    except ImportError as error:
-        if error.name is None or not error.name.startswith("psycopg"):
-            raise
-        raise InvalidInput('PostgreSQL needs its driver; pip install "holdfast[postgres]"') from error
-    return migrations
+    return sql_text(read_url(url).schema, found.found)
 
 
 # --- langgraph -------------------------------------------------------------------------------------------------------

@@ -115,6 +115,8 @@ def show_plan(session: Session, plan: RollbackPlan) -> None:
         session.say("nothing to undo")
     if len(plan.calls) > _CALLS_SHOWN:
         session.say(f"… and {len(plan.calls) - _CALLS_SHOWN} more calls run again")
+    for warning in plan.warnings:
+        session.say(one_line(warning))
 
 
 def plan_data(plan: RollbackPlan) -> dict[str, object]:
@@ -130,6 +132,7 @@ def plan_data(plan: RollbackPlan) -> dict[str, object]:
         "missing": plan.missing,
         "detached": plan.detached,
         "detached_effects": plan.detached_effects,
+        "forks": plan.forks,
         "problems": plan.problems,
     }
 

@@ -8,6 +8,7 @@ blocks the run permanently, whatever key it has, as in the original.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Final, Literal, NamedTuple
 
 from holdfast.errors import DamagedFile
@@ -153,16 +154,13 @@ def effects_of(records: Iterable[JsonObject], newest: JsonObject | None = None) 
 
 def kind_of(record: JsonObject) -> str:
     """Return the type of a record's payload, as the original reads it; without one, the record's own kind."""
-    payload = record.get("payload")
-    kind = payload.get("type") if isinstance(payload, dict) else None
+    kind = _payload(record).get("type")
     return kind if isinstance(kind, str) else str(record["record_kind"])
 
 
 def _statements(record: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """Yield a record's statements about effects: the kind of statement, and the object with the effect's id."""
-    payload, kind = record.get("payload"), kind_of(record)
-    if not isinstance(payload, dict):
-        return
+    payload, kind = _payload(record), kind_of(record)
     statements: object = (payload,)
     if kind == _RECOVERY:
         statements = payload.get("unsafe_pending") or ()
@@ -179,26 +177,20 @@ def _statements(record: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 
 def before_pending(checkpoints: list[JsonObject], records: list[JsonObject]) -> tuple[str, ...]:
     """Return, for each pending effect, the newest of the ordered checkpoints before it."""
-    kept: dict[str, None] = {}
     lines = effects_of(records)
-    for line in lines.values():
-        if line.is_pending:
-            _keep_last(kept, [c for c in checkpoints if c["covers_journal_seq"] < line.seq])
-    for pending in checkpoints[-1].get("pending_side_effects", ()) if checkpoints else ():
-        if pending["effect_id"] not in lines:  # without the journal, only the checkpoints show where it began
-            _keep_last(kept, _before_first(checkpoints, pending["effect_id"]))
-    return tuple(kept)
-
-
-def _keep_last(kept: dict[str, None], checkpoints: list[JsonObject]) -> None:
-    if checkpoints:
-        kept[checkpoints[-1]["checkpoint_id"]] = None
+    before = [
+        [c for c in checkpoints if c["covers_journal_seq"] < line.seq] for line in lines.values() if line.is_pending
+    ]
+    listed = checkpoints[-1].get("pending_side_effects", ()) if checkpoints else ()
+    # Without the journal, only the checkpoints show where an effect began.
+    before += [_before_first(checkpoints, effect["effect_id"]) for effect in listed if effect["effect_id"] not in lines]
+    return tuple(dict.fromkeys(found[-1]["checkpoint_id"] for found in before if found))
 
 
 def _before_first(checkpoints: list[JsonObject], effect_id: str) -> list[JsonObject]:
-    before: list[JsonObject] = []
-    for checkpoint in checkpoints:
-        if any(pending["effect_id"] == effect_id for pending in checkpoint.get("pending_side_effects", ())):
-            break
-        before.append(checkpoint)
-    return before
+    """Return the checkpoints before the first that lists an effect as pending."""
+
+    def is_before(checkpoint: JsonObject) -> bool:
+        return all(pending["effect_id"] != effect_id for pending in checkpoint.get("pending_side_effects", ()))
+
+    return list(takewhile(is_before, checkpoints))

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.drivers import Plan
-from holdfast.drivers.sync_driver import forbid_in_loop
+from holdfast.drivers import Plan, forbid_in_loop
 from holdfast.errors import DamagedData, HoldfastError, InvalidInput, RunExists, StorageError
 from holdfast.formats.convert.brainwires_converter import BrainwiresConverter
 from holdfast.formats.convert.car_converter import CarConverter, register_car

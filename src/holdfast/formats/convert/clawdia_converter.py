@@ -12,22 +12,12 @@ from functools import partial
 from typing import Final, Literal
 
 from holdfast.errors import Conflict, InvalidInput, LimitExceeded
-from holdfast.formats.clawdia import Directory, replay
+from holdfast.formats.clawdia import Directory, replay, run_directory
 from holdfast.formats.clawdia.operations import JournalEnd
 from holdfast.formats.clawdia.replay import EffectLine, effects_of
-from holdfast.formats.clawdia.run_directory import (
-    CHECKPOINTS,
-    JOURNAL,
-    RUNS,
-    Journal,
-    bare_segment,
-    checkpoint_name,
-    segment,
-)
 from holdfast.formats.clawdia.run_records import conforming_checkpoint, conforming_record, is_terminal, order
 from holdfast.formats.convert import run_parts
 from holdfast.formats.folder import Folder
-from holdfast.formats.json_lines import line_of
 from holdfast.formats.schema import JsonObject, read_json, write_json
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.commit import NewEffect, NewEntry
@@ -51,50 +41,44 @@ class ClawdiaConverter:
 
     def sources(self, path: str) -> list[run_parts.Source]:
         directory = Directory(path)
-        found = [
-            run_parts.Source(directory.place(run_id), partial(_read, directory, run_id)) for run_id in directory.runs()
-        ]
-        return found + [
-            run_parts.Source(problem.place, partial(_unreadable, problem)) for problem in directory.unreadable_homes()
-        ]
+        readable = [run_parts.Source(directory.place(run), partial(_read, directory, run)) for run in directory.runs()]
+        problems = directory.unreadable_homes()
+        return readable + [run_parts.Source(problem.place, partial(_unreadable, problem)) for problem in problems]
 
     def files(self, whole: run_parts.WholeRun) -> list[run_parts.File]:
         run_id = whole.run.run_id
-        bare = whole.run.metadata.get(run_parts.FILE) == bare_segment(run_id)
-        home = (bare_segment(run_id) if bare else None) or segment(run_id)
-        states = [checkpoint.state for checkpoint in whole.checkpoints]
-        contents = [
-            conforming_checkpoint(state) for state in states if isinstance(state, dict) and "checkpoint_id" in state
-        ]
+        bare_home = run_directory.bare_segment(run_id)
+        bare = whole.run.metadata.get(run_parts.FILE) == bare_home
+        home = (run_directory.RUNS, (bare_home if bare else None) or run_directory.segment(run_id))
+        states = [c.state for c in whole.checkpoints if isinstance(c.state, dict) and "checkpoint_id" in c.state]
+        contents = [conforming_checkpoint(state) for state in states]
         records = [found for e in whole.entries if isinstance(found := e.data.get("record"), dict)]
         for found in (*contents, *records):
             run_parts.require_same_id(run_id, found.get("run_id"))
         if not contents and not records:
             raise InvalidInput(f"run {run_id!r} has neither checkpoints nor records of Clawdia")
-        names = [checkpoint_name(c["covers_journal_seq"], c["checkpoint_id"], bare=bare) for c in contents]
-        files = [
-            run_parts.File((RUNS, home, CHECKPOINTS, name), write_json(c))
-            for name, c in zip(names, contents, strict=True)
-        ]
-        lines = [conforming_record(record) for record in records]
-        if lines:
-            data = b"".join(line_of(write_json(line, compact=True)) for line in lines)
-            files.append(run_parts.File((RUNS, home, JOURNAL), data))
+        files = []
+        for c in contents:
+            name = run_directory.checkpoint_name(c["covers_journal_seq"], c["checkpoint_id"], bare=bare)
+            files.append(run_parts.File((*home, run_directory.CHECKPOINTS, name), write_json(c)))
+        if records:
+            data = b"".join(write_json(conforming_record(record), compact=True) + b"\n" for record in records)
+            files.append(run_parts.File((*home, run_directory.JOURNAL), data))
         return files
 
     def merge_with_existing(
         self, folder: Folder, whole: run_parts.WholeRun, files: list[run_parts.File], *, replace: bool
     ) -> list[run_parts.File]:
         """A journal is only appended to: records that Clawdia has appended since are kept."""
-        journal = files[-1]
-        if not replace or journal.name[-1] != JOURNAL or folder.identity(*journal.name) is None:
+        file = files[-1]
+        if not replace or not run_parts.is_of_lines(file) or folder.identity(*file.name) is None:
             return files
-        records = [read_json(line, "") for line in journal.data.split(b"\n") if line]
-        _append_missing(Journal(folder, whole.run.run_id, journal.name[1]), records, folder.at(*journal.name))
-        return [*files[:-1], journal._replace(is_written=True)]
+        records = [read_json(line, "") for line in file.data.split(b"\n") if line]
+        _append_missing(run_directory.Journal(folder, whole.run.run_id, file.name[1]), records, folder.at(*file.name))
+        return [*files[:-1], file._replace(is_written=True)]
 
 
-def _append_missing(journal: Journal, records: list[JsonObject], place: str) -> None:
+def _append_missing(journal: run_directory.Journal, records: list[JsonObject], place: str) -> None:
     """Append the records that a journal lacks. Raises Conflict if it has another record with one of their numbers."""
     while True:
         end: JournalEnd | None = journal.end()
@@ -132,20 +116,18 @@ def _read(directory: Directory, run_id: str, core: StoreContext, problems: list[
     last = max([0, *(r["journal_seq"] for r in records), *(c["covers_journal_seq"] for c in checkpoints)])
     if last > NUMBER_MAX:
         raise LimitExceeded(f"the journal of run {run_id!r} ends at {last}; the largest position is {NUMBER_MAX}")
-    entries = _entries(core, records, last)
     ended = replayed.terminal_status  # the journal takes precedence over checkpoints
     status = _ended(ended.lower()) if ended is not None else _status(checkpoints[-1]) if checkpoints else "paused"
-    unsafe = {line.effect_id: line.unsafe for line in effects if line.unsafe is not None}
-    is_blocked = bool(unsafe) and status == "paused"
+    blocking = {line.effect_id: line.unsafe for line in effects if line.unsafe is not None and status == "paused"}
     return run_parts.Parts(
         run_id=run_id,
         workflow=WORKFLOW,
-        status="waiting" if is_blocked else status,
+        status="waiting" if blocking else status,
         file=directory.home(run_id),
-        entries=entries,
+        entries=_entries(core, records, last),
         steps=[_step(checkpoint) for checkpoint in checkpoints],
         effects=[_effect(core, line) for line in effects],
-        gates=[run_parts.recovery_gate(core, unsafe)] if is_blocked else [],
+        gates=[run_parts.recovery_gate(core, blocking)] if blocking else [],
     )
 
 
@@ -205,7 +187,6 @@ def _effect(core: StoreContext, line: EffectLine) -> NewEffect:
         key=line.effect_id,
         state=state,
         tool=run_parts.id_or_none(line.intent.get("kind")) or "",
-        target=None,
         reversible=line.may_be_retried,
         body=encode_body(core, line.result, "result") if state == "done" else b"",
         after_checkpoint=0,

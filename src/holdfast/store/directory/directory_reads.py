@@ -164,7 +164,7 @@ class DirectoryBase(LockLiveness):
         """
         self._require_open()
         with self._lock.hold() as note, translate_os_errors(f"{self.path}: {consequence}"):
-            self._index.set_generation(note.generation)
+            self._index.generation = note.generation
             self._recover()
             yield
 

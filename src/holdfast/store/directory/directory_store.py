@@ -26,8 +26,8 @@ from collections.abc import Iterator, Sequence
 from holdfast.errors import DamagedData, HoldfastError, StorageError, StorageFailed
 from holdfast.files.durable import AppendOutcomeUnknown, DurableDirectory, make_directory
 from holdfast.files.os_files import translate_os_errors
-from holdfast.model.commit import Commit, Committed, Outcome, Reason, Refused, TakeClaim
-from holdfast.model.rows import READY, CheckpointRow, EffectRow, RunRow
+from holdfast.model.commit import Commit, Outcome, Reason, Refused
+from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
 from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import Decision, decide, is_live
 from holdfast.store.directory import paths
@@ -169,26 +169,7 @@ class DirectoryStore(DirectoryReads):
         self._files.sync_directory(self.path)
         return number
 
-    def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
-        with self._exclusive():
-            lease = self._clock.lease_time
-            ready = [r.row for r in self._readable_runs() if r.row.status == READY and not is_live(r.row, lease)]
-            ready = [row for row in ready if not workflows or row.workflow in workflows]
-            ready.sort(key=lambda row: (row.ready_us, row.run))
-            taken: list[RunRow] = []
-            for row, take in zip(ready, takes, strict=False):
-                try:
-                    outcome = self._outcome(Commit(row.run_id, commit_id, take=take), alone=True)
-                except StorageError:
-                    if not taken:
-                        raise
-                    break  # report the claims that were taken
-                if isinstance(outcome, Committed):
-                    taken.append(outcome.run)
-            return taken
-
-    # --- prune, sweep, delete
-    # --------------------------------------------------------------------------------------------------
+    # --- prune, sweep, delete ----------------------------------------------------------------------------------------
 
     def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
         with self._exclusive("nothing was pruned"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from holdfast.errors import DamagedData
 from holdfast.files.durable import DurableDirectory
@@ -33,7 +33,8 @@ class DirectoryIndex:
         self._disk = disk
         self.families_path = os.path.join(disk.root, paths.FAMILIES)
         self.repairs: list[str] = []
-        self._now = 0
+        self.generation = 0
+        """The generation of the directory, set after the lock was taken."""
         self.forget()
 
     def forget(self) -> None:
@@ -44,40 +45,36 @@ class DirectoryIndex:
         self._read: int | None = None
         """The generation of the directory that was read; None if nothing was read yet."""
 
-    def set_generation(self, generation: int) -> None:
-        """Set the directory's generation, after the lock was taken."""
-        self._now = generation
-
     def begin_generation(self, generation: int) -> None:
         """Set the generation that this store is about to write."""
-        if self._read == self._now:
+        if self._read == self.generation:
             self._read = generation
-        self._now = generation
+        self.generation = generation
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
     def find(self, run_id: str) -> RunJournal | None:
         """The file of a run, as it is now."""
         name = paths.run_stem(run_id)
-        file = self._runs.get(name)
-        if (file is None and self._read != self._now) or (file is not None and not self._exists(file)):
-            self.refresh()
-            file = self._runs.get(name)
+        file = self._find_current(lambda: self._runs.get(name))
         if file is not None and file.folded is not None and file.folded.row.run_id != run_id:
             raise DamagedData(file.place, f"it contains run {file.folded.row.run_id!r}, not {run_id!r}")
         return file
 
     def find_number(self, run: int) -> RunJournal | None:
         """The file of the run with this number, as it is now."""
-        file = self._numbers.get(run)
-        if (file is None and self._read != self._now) or (file is not None and not self._exists(file)):
+        return self._find_current(lambda: self._numbers.get(run))
+
+    def _find_current(self, get: Callable[[], RunJournal | None]) -> RunJournal | None:
+        file = get()
+        if self._read != self.generation if file is None else not self._exists(file):
             self.refresh()
-            file = self._numbers.get(run)
+            file = get()
         return file
 
     def family(self, number: int) -> Family | None:
         """A family with all its runs, as they are now."""
-        if self._read != self._now:
+        if self._read != self.generation:
             self.refresh()
         found = self.families.get(number)
         if found is not None and not all(self._exists(file) for file in found.runs.values()):
@@ -87,7 +84,7 @@ class DirectoryIndex:
 
     def runs(self) -> list[RunJournal]:
         """All runs of which at least the beginning can be read, by number."""
-        if self._read != self._now:
+        if self._read != self.generation:
             self.refresh()
         return [file for _, file in sorted(self._numbers.items())]
 
@@ -110,16 +107,13 @@ class DirectoryIndex:
     def _exists(self, file: RunJournal) -> bool:
         """Read the file again if it has changed; False if it was removed."""
         try:
-            self._refresh_file(file)
+            repaired = file.refresh()
         except FileNotFoundError:
             return False
-        return True
-
-    def _refresh_file(self, file: RunJournal) -> None:
-        repaired = file.refresh()
         if repaired is not None:
             self.repairs.append(repaired)
             _log.warning("%s", repaired)
+        return True
 
     def refresh(self) -> None:
         """Check all files, and read those that have changed."""
@@ -129,42 +123,37 @@ class DirectoryIndex:
             number = paths.family_number(name)
             if number is not None:
                 self._read_family(Family(self.families_path, number, name), known)
-        self._read = self._now
+        self._read = self.generation
 
     def _read_family(self, family: Family, known: dict[str, RunJournal]) -> None:
         twin = self.families.get(family.number)
         for name in sorted(self._disk.files.listdir(family.path)):
-            start = paths.journal_stem(name)
-            if start is None:
+            stem = paths.journal_stem(name)
+            if stem is None:
                 continue
-            file = known.get(os.path.join(family.path, name)) or RunJournal(
-                self._disk, family.number, family.path, start
-            )
-            if not self._exists(file):
-                continue
-            family.runs[start] = file
-            if twin is not None:
-                file.damage = DamagedData(file.place, f"the family {family.number} is also in {twin.name}")
-                file.forget()
-            self._register(file)
+            path = os.path.join(family.path, name)
+            file = known.get(path) or RunJournal(self._disk, family.number, family.path, stem)
+            if self._exists(file):
+                family.runs[stem] = file
+                self._register(file, f"the family {family.number} is also in {twin.name}" if twin is not None else "")
         if twin is None:
             self.families[family.number] = family
         else:
-            twin.runs.update((f"{family.name}/{start}", file) for start, file in family.runs.items())
+            twin.runs.update((f"{family.name}/{stem}", file) for stem, file in family.runs.items())
 
-    def _register(self, file: RunJournal) -> None:
-        """Index the file by id and number, which must be unique."""
-        other = self._runs.get(file.stem)
-        if other is None or other.folded is None:
+    def _register(self, file: RunJournal, problem: str = "") -> None:
+        """Index the file by id and number, which must be unique. A file with a `problem` is damaged."""
+        namesake = self._runs.get(file.stem)
+        if namesake is None or namesake.folded is None:
             self._runs[file.stem] = file
-        if file.folded is None:
-            return
-        if other is not None and other.folded is not None:
-            file.damage = DamagedData(file.place, f"the run is also in {other.place}")
-            file.forget()
-        other = self._numbers.setdefault(file.folded.row.run, file)
-        if other is not file and file.damage is None:
-            file.damage = DamagedData(file.place, f"the run's number is also used in {other.place}")
+        elif file.folded is not None:
+            problem = f"the run is also in {namesake.place}"
+        if file.folded is not None:
+            other = self._numbers.setdefault(file.folded.row.run, file)
+            if other is not file and file.damage is None and not problem:
+                problem = f"the run's number is also used in {other.place}"
+        if problem:
+            file.damage = DamagedData(file.place, problem)
             file.forget()
 
     # --- changing ----------------------------------------------------------------------------------------------------
@@ -192,22 +181,19 @@ class DirectoryIndex:
         for name in names:
             if name.endswith(paths.NEWEST) and name.removesuffix(paths.NEWEST) not in family.runs:
                 files.unlink(os.path.join(family.path, name))
-        passing = os.path.join(family.path, paths.PASSING)
-        if family.runs:
-            if paths.PASSING in names:
-                files.unlink(passing)
-            return
-        chunks = files.listdir(family.chunks)
-        if paths.PASSING not in names and (chunks or set(names) - {paths.CHUNKS}):
-            return  # it was not left by a writer that died
-        for name in chunks:
-            if paths.chunk_hash(name) is not None:
-                files.unlink(os.path.join(family.chunks, name))
-        if paths.CHUNKS in names:
-            files.rmdir(family.chunks)
-            files.sync_directory(family.path)
+        if not family.runs:
+            chunks = files.listdir(family.chunks)
+            if paths.PASSING not in names and (chunks or set(names) - {paths.CHUNKS}):
+                return  # it was not left by a writer that died
+            for name in chunks:
+                if paths.chunk_hash(name) is not None:
+                    files.unlink(os.path.join(family.chunks, name))
+            if paths.CHUNKS in names:
+                files.rmdir(family.chunks)
+                files.sync_directory(family.path)
         if paths.PASSING in names:
-            files.unlink(passing)
-        files.rmdir(family.path)
-        files.sync_directory(self.families_path)
-        self.families.pop(family.number, None)
+            files.unlink(os.path.join(family.path, paths.PASSING))
+        if not family.runs:
+            files.rmdir(family.path)
+            files.sync_directory(self.families_path)
+            self.families.pop(family.number, None)

@@ -11,14 +11,13 @@ restart of the server calls wait for it. Leases are measured by the clock of the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 import psycopg
 from blake3 import blake3
 
-from holdfast.clock import Clock, LeaseTime
+from holdfast.clock import Clock, LeaseTime, SystemClock
 from holdfast.errors import StoreClosed
 from holdfast.fork_safety import reset_after_fork
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, TakeClaim
@@ -45,11 +44,8 @@ TIMEOUT_S: Final = 10.0
 _SWEEP_BATCH: Final = 2_000
 
 
-class DatabaseClock:
+class DatabaseClock(SystemClock):
     """Wall time of this machine. Leases are measured by the database, so its lease time is an estimate."""
-
-    def now_us(self) -> int:
-        return time.time_ns() // 1000
 
     def lease_time(self) -> LeaseTime:
         return LeaseTime("", self.now_us())
@@ -66,11 +62,10 @@ class PostgresStore(PostgresReads):
         self._schema = settings.schema
         self._sql = statements_for(settings.schema)
         self._time = LeaseClock(self.clock, leases_too=clock is not None)
-        channel = f"holdfast_{blake3(settings.schema.encode()).hexdigest(8)}"
-        self._channel = channel
+        self._channel = f"holdfast_{blake3(settings.schema.encode()).hexdigest(8)}"
         self._opener = Connector(settings, min(timeout_s, TIMEOUT_S))
         idle_ms = str(int(self._opener.timeout_s * 1000))
-        names = SchemaNames(self._sql, f"{quoted(settings.schema)}.run_numbers", channel, idle_ms)
+        names = SchemaNames(self._sql, f"{quoted(settings.schema)}.run_numbers", self._channel, idle_ms)
         self._pool = Pool(self._opener, settings.pool_size)
         self._changes = RetryingWriter(self._opener, names, self._time)
         self._owners = OwnerSessions(self._opener, self._sql)
@@ -105,14 +100,13 @@ class PostgresStore(PostgresReads):
         return done.entries if done is not None else None
 
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, ScanMark], mark: Mark) -> SweepResult:
+        def sweep_batch(writer: Writer, before: EarlierAttempt) -> tuple[SweepResult, set[bytes]]:
+            return pruning.sweep(writer, self._sql, family, batch, seen, mark, before)
+
         left, chunks, size = set(dead), 0, 0
         while left:
             batch = [left.pop() for _ in range(min(len(left), _SWEEP_BATCH))]
-            swept, spared = self._change(
-                lambda writer, before, batch=batch: pruning.sweep(  # type: ignore[misc]
-                    writer, self._sql, family, batch, seen, mark, before
-                )
-            )
+            swept, spared = self._change(sweep_batch)
             left -= spared
             chunks, size = chunks + swept.chunks, size + swept.bytes
         return SweepResult(chunks, size)

@@ -334,3 +334,49 @@ SELECT (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM entries), (SELE
     (SELECT count(*) FROM attachments), (SELECT count(*) FROM chunks),
     (SELECT coalesce(sum(length(body)), 0) FROM chunks),
     (SELECT coalesce(sum(length(root)), 0) FROM checkpoints) + (SELECT coalesce(sum(length(root)), 0) FROM attachments);
+
+-- The checks of SQLite: columns that no checksum covers. Each statement sees one moment.
+-- name: rows_of_another_run
+SELECT 'checkpoint', c.key & 4294967295, r.run_id, c.run FROM checkpoints c JOIN runs r ON r.run = c.key >> 32
+WHERE c.run <> c.key >> 32
+UNION ALL SELECT 'effect', f.key & 4294967295, r.run_id, f.run FROM effects f JOIN runs r ON r.run = f.key >> 32
+WHERE f.run <> f.key >> 32
+UNION ALL SELECT 'attachment', a.key & 4294967295, r.run_id, a.run FROM attachments a JOIN runs r ON r.run = a.key >> 32
+WHERE a.run <> a.key >> 32
+UNION ALL SELECT 'inbox item', i.key & 4294967295, r.run_id, i.run FROM inbox i JOIN runs r ON r.run = i.key >> 32
+WHERE i.run <> i.key >> 32;
+
+-- name: rows_without_run
+SELECT DISTINCT 'checkpoints', key >> 32 FROM checkpoints WHERE key >> 32 NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'entries', key >> 32 FROM entries WHERE key >> 32 NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'effects', key >> 32 FROM effects WHERE key >> 32 NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'attachments', key >> 32 FROM attachments WHERE key >> 32 NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'inbox items', key >> 32 FROM inbox WHERE key >> 32 NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'outbox messages', key >> 32 FROM outbox WHERE key >> 32 NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'gates', run FROM gates WHERE run NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'timers', run FROM timers WHERE run NOT IN (SELECT run FROM runs)
+UNION ALL SELECT DISTINCT 'lanes', run FROM lanes WHERE run NOT IN (SELECT run FROM runs);
+
+-- name: rows_numbered_zero
+SELECT 'checkpoint', key >> 32 FROM checkpoints WHERE key & 4294967295 = 0
+UNION ALL SELECT 'attachment', key >> 32 FROM attachments WHERE key & 4294967295 = 0
+UNION ALL SELECT 'inbox item', key >> 32 FROM inbox WHERE key & 4294967295 = 0
+UNION ALL SELECT 'outbox message', key >> 32 FROM outbox WHERE key & 4294967295 = 0;
+
+-- name: rows_with_invalid_flag
+SELECT 'checkpoint', key & 4294967295, key >> 32 FROM checkpoints WHERE named NOT IN (0, 1)
+UNION ALL SELECT 'effect', key & 4294967295, key >> 32 FROM effects WHERE reversible NOT IN (0, 1)
+UNION ALL SELECT 'inbox item', key & 4294967295, key >> 32 FROM inbox WHERE taken NOT IN (0, 1);
+
+-- name: lanes_without_head
+SELECT r.run_id, l.lane FROM lanes l JOIN runs r ON r.run = l.run
+LEFT JOIN checkpoints c ON c.key = l.run * 4294967296 + l.head
+WHERE c.key IS NULL OR c.lane <> l.lane OR c.checkpoint_id <> l.head_id OR c.step <> l.step;
+
+-- name: items_taken
+SELECT r.run_id, r.incarnation, <i.item> FROM inbox i JOIN runs r ON r.run = i.key >> 32 WHERE i.taken <> 0;
+
+-- name: inboxes_miscounted
+SELECT r.run_id, r.inbox, coalesce(i.items, 0) FROM runs r
+LEFT JOIN (SELECT key >> 32 AS run, count(*) AS items FROM inbox GROUP BY key >> 32) i ON i.run = r.run
+WHERE r.inbox <> coalesce(i.items, 0);

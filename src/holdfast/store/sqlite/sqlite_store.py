@@ -214,7 +214,7 @@ class SqliteStore(SqliteReads, LockLiveness):
     ) -> RunRow | Refused | None:
         with self._changing() as writer:
             execute, sql = writer.connection.execute, statements()
-            row = writer.read_unchecked(run_id)
+            row = writer.reads.source(run_id)  # not verified: a damaged run can be deleted
             if row is None:
                 return None
             if is_live(row, self._clock.lease_time):

@@ -8,7 +8,6 @@ If the id differs, or if the decision is to refuse, the row is read and the deci
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import apsw
 
@@ -58,7 +57,7 @@ class Writer:
         self._clock = clock
         self._execute = connection.cursor().execute
         self._sql = statements()
-        self._reads = SqliteTransactionReads(connection)
+        self.reads = SqliteTransactionReads(fetch_on(connection), sqlite_row_from)
         self._remembered: dict[str, RunRow] = {}
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
@@ -83,12 +82,8 @@ class Writer:
 
     def read(self, run_id: str) -> RunRow | None:
         """The run's row as of this transaction, checked."""
-        found = self.read_unchecked(run_id)
+        found = self.reads.source(run_id)
         return verify_run(found) if found else None
-
-    def read_unchecked(self, run_id: str) -> RunRow | None:
-        """The run's row as of this transaction, as stored."""
-        return self._reads.source(run_id)
 
     def one(self, commit: Commit) -> Outcome:
         """Apply or refuse one commit within the transaction."""
@@ -107,7 +102,7 @@ class Writer:
 
     def _decide(self, row: RunRow | None, commit: Commit) -> Outcome | None:
         """The outcome, or None if `row` is out of date; then nothing was written."""
-        made = decide(row, commit, self._clock.now_us(), self._clock.lease_time, self._reads)
+        made = decide(row, commit, self._clock.now_us(), self._clock.lease_time, self.reads)
         if isinstance(made, Refused):
             return made
         if not made.fresh:
@@ -156,19 +151,10 @@ class Writer:
             added += len(c.root)
         for e in made.entries:
             execute(sql["insert_entry"], ENTRIES.bind(run, e), can_cache=len(e.body) <= _CACHED_BYTES_MAX)
-        if made.created or made.new_tags:
-            self._write_tags(made)
-        return added + self._write_rest(made, commit)
-
-    def _write_tags(self, made: Decision) -> None:
         for key, value in made.old_tags:
-            self._execute(self._sql["delete_tag"], (key, value, made.run.run))
+            execute(sql["delete_tag"], (key, value, run))
         for key, value in made.new_tags:
-            self._execute(self._sql["insert_tag"], (key, value, made.run.run))
-
-    def _write_rest(self, made: Decision, commit: Commit) -> int:
-        execute, sql, run = self._execute, self._sql, made.run.run
-        added = 0
+            execute(sql["insert_tag"], (key, value, run))
         for c in made.replaced:
             execute(sql["replace_checkpoint"], (*CHECKPOINTS.bind_changes(c), key_of(run, c.number)))
             added += len(c.root)
@@ -200,15 +186,11 @@ class Writer:
 class SqliteTransactionReads(SqlTransactionReads):
     """The reads of decisions on the connection that writes."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        super().__init__(fetch_on(connection), sqlite_row_from)
-        self._new_number = partial(connection.execute, statements()["new_run_number"])
-
     def source(self, run_id: str) -> RunRow | None:
         return self._first(RunRow, "run_by_id", run_id)
 
     def new_run(self) -> int:
-        number: int = self._new_number().get
+        number: int = self._fetch("new_run_number")[0][0]
         return number
 
     def items(self, run: int, numbers: Sequence[int]) -> list[ItemRow]:

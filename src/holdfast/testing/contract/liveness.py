@@ -47,6 +47,7 @@ class LivenessContract(ContractBase):
         port.owner_is_dead = owner_is_dead
         port.dead_owners = lambda owners: {owner for owner in sorted(owners) if port.owner_is_dead(owner)}
         port.claims_of_dead = lambda: claims_of_dead(port, port)
+        self.store.access.core.liveness = port  # found before the port had these methods
 
     def let_die(self, *owners: str) -> None:
         self.judge(lambda owner: owner in owners)

@@ -1,30 +1,25 @@
-"""Moving LangGraph's own databases into Holdfast.
+"""Migration of threads from LangGraph's own databases into a Holdfast store.
 
-    source.py            what is read, and sqlite.py and postgres.py how
-    convert.py           checkpoints decoded without building their objects
-    stored.py            what of it goes into the store
-    moving.py            one thread, several checkpoints in a commit
-    marks.py             what it leaves in the run's metadata
-    verifying.py         what was moved, read back and compared
-    running.py           all threads
-    report.py, progress.py
+    source.py            the interface of a source; source_sqlite.py and source_postgres.py implement it
+    convert.py           source rows to stored records, without building their objects
+    thread_copy.py       copies one thread, several checkpoints per commit
+    report.py            the report, its progress bar, and the comparison with the source
 
-How a later call knows what an earlier one has done, and what it must leave alone:
+Migrations can be repeated, and must not change a thread that was continued in the store. Every commit therefore writes
+a mark into the run's metadata, together with the checkpoints it copies. The mark counts the run's checkpoints,
+attachments and rewrites after this commit. Any other write to the thread increases one of these counts. While the mark
+fits the run, everything in the run came from the migration, and the migration can continue, wherever it was killed. If
+the mark does not fit, the thread was continued in the store and is skipped. The id of the last commit would not do,
+because claims, sweeps and the recovery of dead owners change it without adding data. A thread that needs more than one
+commit is claimed, so that no other writer intervenes.
 
-Every commit of a migration writes a mark into the run's metadata, together with the checkpoints it moves. The mark
-counts the run's checkpoints, attachments and rewrites as this very commit leaves them. Whatever anybody else stores in
-the thread makes one of these counts larger, so as long as the mark fits the run, all that is in it came from the
-migration, and the migration can continue, wherever it was killed. If it does not fit, the thread has been continued;
-it belongs to them now, and is left as it is. Counts are used, and not the id of the last commit, because claims, sweeps
-and the recovery of dead owners change a run without adding to it. While a thread takes more than one commit it is
-claimed, so no other writer intervenes.
+The mark also names the last checkpoint copied. A source without that checkpoint is another database, or has another
+thread of the same id; the thread is skipped. When a thread was copied completely, verified and without a problem, the
+mark records its fingerprint in the source (counts, sizes and the newest row). Checking an unchanged thread then takes
+one read.
 
-The mark also names the last checkpoint moved. A source that does not have it is another database, or another thread of
-the same name, and nothing is mixed. And once a thread is moved whole, verified and without a problem, the mark records
-the thread's fingerprint in the source (counts, sizes and the newest row), so that an unchanged thread costs one read.
-
-Where the source has grown, its checkpoints are compared with those in the store, and only what differs is written. A
-checkpoint that would come to lie before others of its namespace is not moved: what is newest must stay newest.
+If the source has new data, its checkpoints are compared with those in the store, and only differences are written. A
+checkpoint that is older than the newest stored one of its namespace is not copied, so the newest stays the newest.
 """
 
 from __future__ import annotations
@@ -54,8 +49,6 @@ from holdfast.operations.store import Store
 from holdfast.runtime.app_core import Owner
 from holdfast.store.checksum import verify_run
 
-# The migration: every thread, one after the other.
-
 _TRIES: Final = 10
 
 
@@ -73,20 +66,20 @@ def migrate(
     """Move the threads of a LangGraph database into a store, where `HoldfastSaver` continues them.
 
     `source` is `sqlite:PATH` or a path, or `postgresql://…` with `?schema=` if the tables are not on the search path.
-    It is only read, and may be in use. `store` is a store or its URL. With `thread_ids` only these are moved.
+    It is only read, and may be in use. `store` is a store or its URL. With `thread_ids` only these threads are moved.
 
-    Values are moved as the bytes they are; nothing is imported. What can only be moved by decoding it (JSON of old
-    versions, a serde of your own) goes through `serde`, or a strict one that also lets through what `allow` names.
+    The bytes of values are copied without decoding, and no class is imported. Values that must be decoded (JSON of old
+    versions, a custom serde) are decoded by `serde`, by default by a strict one that also allows the types in `allow`.
 
-    May be called again at any time, also after it was killed: it continues where it was, and moves what is new in the
-    source. Threads that were continued in the store are left alone. With `verify` everything moved is read back and
-    compared. `progress` is called with how many checkpoints are done, and of how many; True shows a bar on stderr.
+    A migration can be repeated at any time, also after it was killed: it continues, and moves new data of the source.
+    Threads that were continued in the store are skipped. With `verify` everything moved is read back and compared.
+    `progress` is called with the number of checkpoints done and the total; True shows a progress bar on stderr.
 
     Example:
         print(migrate("checkpoints.sqlite", "sqlite:agent.db", progress=True))
     """
     if serde is not None and allow:
-        raise InvalidInput("allow= belongs to the strict serde; configure your own serde instead")
+        raise InvalidInput("allow= configures the strict serde; configure your own serde instead")
     if isinstance(thread_ids, str):
         raise InvalidInput(f"thread_ids is a list of ids; write [{thread_ids!r}]")
     wanted = None if thread_ids is None else list(dict.fromkeys(str(thread_id) for thread_id in thread_ids))
@@ -95,7 +88,7 @@ def migrate(
     found = open_source(source)
     try:
         before = _file_bytes(store)
-        target = _opened(store, dry_run=dry_run)
+        target = _open_target(store, dry_run=dry_run)
         try:
             core = target.access.core
             before = _stored_bytes(core) if before is None else before
@@ -130,7 +123,7 @@ class _Migration:
         self._report: Progress = progress_reporter(None)
 
     def report(self, stored_bytes: int, seconds: float) -> Migrated:
-        """What was done."""
+        """Return the report of this call."""
         return Migrated(
             threads=self._threads,
             checkpoints=self._checkpoints,
@@ -167,7 +160,7 @@ class _Migration:
         self._problems += [f"thread {thread_id!r} is not in the source" for thread_id in missing]
 
     def _move(self, thread: Thread) -> None:
-        """Move one thread, and again if something came in between."""
+        """Move one thread; try again if the source or the store changed meanwhile."""
         place, done = f"thread {thread.thread_id!r}", self._done
         try:
             check_id("thread_id", thread.thread_id)
@@ -175,7 +168,7 @@ class _Migration:
                 self._done = done
                 try:
                     with self._source.snapshot():
-                        self._moved(thread)
+                        self._copy(thread)
                     return
                 except (RetryThread, SourceChanged):
                     continue
@@ -185,58 +178,58 @@ class _Migration:
         except (SourceFailed, DamagedData, InvalidId) as error:
             self._problems.append(f"{place}: {error}")
 
-    def _moved(self, thread: Thread) -> None:
+    def _copy(self, thread: Thread) -> None:
         run = self._core.port.run(thread.thread_id)
-        if run is not None and self._is_settled(thread, verify_run(run)):
+        if run is not None and self._skip(thread, verify_run(run)):
             return
-        mover = ThreadCopier(self._core, self._owner, self._serde, thread, run, dry_run=self._dry_run)
+        copier = ThreadCopier(self._core, self._owner, self._serde, thread, run, dry_run=self._dry_run)
         problems: list[str] = []
         try:
             if run is not None:
-                mover.take()
+                copier.take()
             for row in self._source.rows(thread.thread_id):
-                mover.add(row)
-                if mover.is_full():
+                copier.add(row)
+                if copier.is_full():
                     self._source.check()
-                    mover.flush()
+                    copier.flush()
                 self._done += 1
                 self._report(self._done, max(self._total, self._done))
             self._source.check()
-            mover.flush(last=True)
+            copier.flush(last=True)
             if self._verify:
-                problems = self._compared(thread, mover)
+                problems = self._compare(thread, copier)
                 self._source.check()
-            mover.problems += problems
-            mover.finish()
+            copier.problems += problems
+            copier.finish()
         except BaseException:
-            mover.abandon()
+            copier.abandon()
             raise
-        self._problems += [f"thread {thread.thread_id!r}: {problem}" for problem in mover.problems]
-        self._checkpoints += mover.checkpoints
-        self._writes += mover.writes
-        if mover.checkpoints or mover.writes:
+        self._problems += [f"thread {thread.thread_id!r}: {problem}" for problem in copier.problems]
+        self._checkpoints += copier.checkpoints
+        self._writes += copier.writes
+        if copier.checkpoints or copier.writes:
             self._threads += 1
             self._bytes += thread.bytes
-        elif not mover.problems:
+        elif not copier.problems:
             self._unchanged += 1
 
-    def _compared(self, thread: Thread, mover: ThreadCopier) -> list[str]:
+    def _compare(self, thread: Thread, copier: ThreadCopier) -> list[str]:
         rows = self._source.rows(thread.thread_id)
-        found = list(differences(self._core, self._serde, thread.thread_id, rows, mover.left_out))
-        return [] if found and mover.was_continued() else found
+        found = list(differences(self._core, self._serde, thread.thread_id, rows, copier.left_out))
+        return [] if found and copier.was_continued() else found
 
-    def _is_settled(self, thread: Thread, run: RunRow) -> bool:
-        """Whether the thread is to be left as it is in the store. The reason is noted."""
+    def _skip(self, thread: Thread, run: RunRow) -> bool:
+        """Return whether the thread in the store must stay unchanged, and report the reason."""
         mark = mark_of(run) if run.workflow == WORKFLOW else None
         if mark is None:
-            why = f"the store has {'a thread' if run.workflow == WORKFLOW else 'a run'} of this id from elsewhere"
+            why = f"the store has {'a thread' if run.workflow == WORKFLOW else 'a run'} of this id from another source"
         elif not mark.fits(run):
             why = "it was continued in the store"
         elif mark.source == thread.print:
             self._unchanged += 1
             return True
         elif not self._source.has(thread.thread_id, *mark.last):
-            why = f"the store has it from elsewhere: its checkpoint {mark.last[1]!r} is not in this source"
+            why = f"the store has it from another source: its checkpoint {mark.last[1]!r} is not in this one"
         else:
             return False
         self._skipped.append(f"thread {thread.thread_id!r}: {why}")
@@ -247,9 +240,9 @@ class _Migration:
 
 
 def open_source(url: str) -> Source:
-    """The database at `url`, opened to be read."""
+    """Open the database at `url` for reading."""
     if type(url) is not str or not url:
-        raise InvalidInput("the source is sqlite:PATH, a path, or postgresql://…")
+        raise InvalidInput(f"the source must be sqlite:PATH, a path, or postgresql://…, not {url!r}")
     if url.startswith("sqlite:") or "://" in url:
         parse_store_url(url)
     if url.startswith(("postgresql:", "postgres:")):
@@ -279,14 +272,14 @@ def _refuse_same_file(source: str, store: Store | str) -> None:
         raise InvalidInput(f"source and store are the same file, {paths[0]}; a store needs a file of its own")
 
 
-def _opened(store: Store | str, *, dry_run: bool) -> Store:
-    """The store. A dry run does not create a missing store; it reads an empty one instead."""
+def _open_target(store: Store | str, *, dry_run: bool) -> Store:
+    """Open the store. A dry run does not create a missing store; it reads an empty one instead."""
     if not isinstance(store, str):
         return store
-    return open_store("memory:" if dry_run and not _is_there(store) else store)
+    return open_store("memory:" if dry_run and not _exists(store) else store)
 
 
-def _is_there(url: str) -> bool:
+def _exists(url: str) -> bool:
     scheme, path = parse_store_url(url)
     if scheme in (SQLITE, DIRECTORY):
         return os.path.exists(path)
@@ -308,7 +301,7 @@ def _is_there(url: str) -> bool:
 
 
 def _file_bytes(store: Store | str) -> int | None:
-    """How large the file of a SQLite store is that this call opens and closes: then its log is part of the file."""
+    """Return the size of a SQLite store that this call opens, with its log. None for other stores."""
     if not isinstance(store, str) or not store.startswith("sqlite:"):
         return None
     files = [_path_of(store) + ending for ending in ("", "-wal", "-shm")]

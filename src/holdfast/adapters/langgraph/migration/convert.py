@@ -1,9 +1,9 @@
-"""Taking checkpoints apart without making objects of what is in them.
+"""Conversion of source checkpoints to stored records, without building their objects.
 
-LangGraph's SQLite saver keeps a checkpoint as one MessagePack map; its PostgreSQL saver keeps JSON, with all but the
-simplest values beside it. Either way the bytes of a value are copied as they are: no class is imported, and types that
-this process does not know survive. Only what is not MessagePack as a whole (JSON of old versions, an encrypting serde)
-has to go through the serde, which decides what it lets through.
+LangGraph's SQLite saver stores a checkpoint as one MessagePack map; its PostgreSQL saver stores JSON, with all but the
+simplest values in rows of their own. In both cases the bytes of a value are copied unchanged: no class is imported, and
+types that this process does not have survive. Only checkpoints in other formats (JSON of old versions, an encrypting
+serde) are decoded by the serde, which decides which types it allows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from holdfast.adapters.langgraph.record_codec import (
     dump_typed,
     frame_of,
     load_typed,
-    typed,
+    to_typed,
 )
-from holdfast.adapters.langgraph.serde import cut, joined
+from holdfast.adapters.langgraph.serde import cut, join
 from holdfast.errors import HoldfastError
 from holdfast.ids import check_id
 from holdfast.model.rows import RunRow
@@ -48,17 +48,17 @@ _FIRST_VERSION: Final = f"{1:032}.{0:016}"
 
 
 class _Serialised(SerializerProtocol):
-    """For what is serialised already: values are MessagePack bytes."""
+    """A serde for values that are MessagePack bytes already."""
 
     def dumps_typed(self, obj: Any) -> Typed:
-        return USUAL, joined({"m": obj})
+        return USUAL, join({"m": obj})
 
     def loads_typed(self, data: Typed) -> Any:
         raise NotImplementedError
 
 
 class SourceCheckpoint(NamedTuple):
-    """A checkpoint as LangGraph's SQLite saver keeps it."""
+    """A checkpoint as LangGraph's SQLite saver stores it."""
 
     checkpoint_id: str
     kind: str | None
@@ -69,67 +69,67 @@ class SourceCheckpoint(NamedTuple):
             raise Unreadable("it is empty")
         try:
             if self.kind == USUAL:
-                return self._sliced(self.body)
-            return self._decoded(serde)
+                return self._slice(self.body)
+            return self._decode(serde)
         except (HoldfastError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError) as error:
-            raise Unreadable(f"it cannot be read as {self.kind!r}: {_said(error)}") from error
+            raise Unreadable(f"it cannot be read as {self.kind!r}: {_describe(error)}") from error
 
-    def _sliced(self, body: bytes) -> Parts:
+    def _slice(self, body: bytes) -> Parts:
         fields: Record = {key: bytes(raw) for key, raw in _map(body).items()}
         values = {key: (USUAL, bytes(raw)) for key, raw in _map(fields.pop("channel_values")).items()}
         for name in _PLAIN:
             if name in fields:
                 fields[name] = ormsgpack.unpackb(fields[name], option=_OPTION)
-        return _parts(_Serialised(), self.checkpoint_id, fields, values)
+        return _check_parts(_Serialised(), self.checkpoint_id, fields, values)
 
-    def _decoded(self, serde: SerializerProtocol) -> Parts:
+    def _decode(self, serde: SerializerProtocol) -> Parts:
         assert self.kind is not None
         fields = dict(load_typed(serde, (self.kind, self.body or b"")))
-        values = {key: _typed(serde, value) for key, value in fields.pop("channel_values").items()}
-        return _parts(serde, self.checkpoint_id, fields, values)
+        values = {key: _dump(serde, value) for key, value in fields.pop("channel_values").items()}
+        return _check_parts(serde, self.checkpoint_id, fields, values)
 
     def difference(self, serde: SerializerProtocol, found: ReadCheckpoint) -> str | None:
         if self.kind != USUAL or self.body is None:
-            return _compared(self.parts(serde), found)
-        return None if _reassembled(found, _map(self.body)) == self.body else "the checkpoint's bytes"
+            return _compare(self.parts(serde), found)
+        return None if _reassemble(found, _map(self.body)) == self.body else "the checkpoint's bytes"
 
 
 class Inline(NamedTuple):
-    """A checkpoint as LangGraph's PostgreSQL saver keeps it."""
+    """A checkpoint as LangGraph's PostgreSQL saver stores it."""
 
     checkpoint_id: str
     checkpoint: Record
-    """JSON, with simple values in it."""
+    """JSON that contains the simple values."""
     blobs: Mapping[str, Typed]
     """The other values, by channel."""
     sends: Sequence[Typed]
-    """What the parent's tasks sent, if this checkpoint does not record it itself."""
+    """Pending sends of the parent's tasks, if this checkpoint does not record them itself."""
 
     @staticmethod
     def lacks_sends(checkpoint: Record) -> bool:
-        """Whether the checkpoint is so old that its pending sends lie beside its parent."""
+        """Return whether the checkpoint is so old that its parent's writes contain its sends."""
         version = checkpoint.get("v")
         return isinstance(version, int | float) and version < _SENDS_UNTIL
 
     def parts(self, serde: SerializerProtocol) -> Parts:
         try:
             fields = dict(self.checkpoint)
-            values = {key: _inline(value) for key, value in (fields.pop("channel_values", None) or {}).items()}
+            values = {key: _type_json(value) for key, value in (fields.pop("channel_values", None) or {}).items()}
             values.update(self.blobs)
             if self.sends:
                 versions = fields["channel_versions"] = dict(fields["channel_versions"])
                 versions[TASKS] = max(versions.values()) if versions else _FIRST_VERSION
-                values[TASKS] = _together(serde, self.sends)
-            return _parts(serde, self.checkpoint_id, fields, values)
+                values[TASKS] = _join_values(serde, self.sends)
+            return _check_parts(serde, self.checkpoint_id, fields, values)
         except (HoldfastError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError) as error:
-            raise Unreadable(f"it cannot be read: {_said(error)}") from error
+            raise Unreadable(f"it cannot be read: {_describe(error)}") from error
 
     def difference(self, serde: SerializerProtocol, found: ReadCheckpoint) -> str | None:
-        return _compared(self.parts(serde), found)
+        return _compare(self.parts(serde), found)
 
 
-def _parts(serde: SerializerProtocol, checkpoint_id: str, fields: Record, values: dict[str, Typed]) -> Parts:
-    """The parts, if this is the checkpoint that the row names."""
+def _check_parts(serde: SerializerProtocol, checkpoint_id: str, fields: Record, values: dict[str, Typed]) -> Parts:
+    """Return the parts; Unreadable if they are not of the checkpoint that the row names."""
     if fields.get("id", checkpoint_id) != checkpoint_id:
         raise Unreadable(f"it contains the checkpoint {fields['id']!r}")
     whole = {"channel_versions": {}, "versions_seen": {}, **fields}
@@ -139,8 +139,8 @@ def _parts(serde: SerializerProtocol, checkpoint_id: str, fields: Record, values
     return Parts(ts, frame_of(serde, cast(Checkpoint, whole)), whole["channel_versions"], values)
 
 
-def _inline(value: object) -> Typed:
-    """A value that stood in JSON. Numbers too large for MessagePack stay JSON, which the serde reads as well."""
+def _type_json(value: object) -> Typed:
+    """Convert a value of the JSON. Numbers too large for MessagePack stay JSON, which the serde reads as well."""
     if value is None:
         return "null", b""
     try:
@@ -149,94 +149,94 @@ def _inline(value: object) -> Typed:
         return "json", json.dumps(value).encode()
 
 
-def _together(serde: SerializerProtocol, values: Sequence[Typed]) -> Typed:
-    """These values as a list."""
+def _join_values(serde: SerializerProtocol, values: Sequence[Typed]) -> Typed:
+    """Join serialised values to one serialised list."""
     if all(kind == USUAL for kind, _ in values):
-        return USUAL, joined([body for _, body in values])
-    return _typed(serde, [load_typed(serde, value) for value in values])
+        return USUAL, join([body for _, body in values])
+    return _dump(serde, [load_typed(serde, value) for value in values])
 
 
-def _typed(serde: SerializerProtocol, value: object) -> Typed:
+def _dump(serde: SerializerProtocol, value: object) -> Typed:
     kind, body = dump_typed(serde, value)
     return kind, bytes(body)
 
 
-def _reassembled(found: ReadCheckpoint, order: Iterable[str]) -> bytes:
-    """The MessagePack map that the stored checkpoint was, with its fields in this order."""
+def _reassemble(found: ReadCheckpoint, order: Iterable[str]) -> bytes:
+    """Build the MessagePack map of a stored checkpoint, with its fields in this order."""
     frame, pack = found.frame, ormsgpack.packb
     fields = {
         "v": pack(frame.v),
         "ts": pack(frame.ts),
         "id": pack(found.row.checkpoint_id),
-        "channel_values": joined({"m": {key: typed(value)[1] for key, value in found.record["values"].items()}}),
+        "channel_values": join({"m": {key: to_typed(value)[1] for key, value in found.record["values"].items()}}),
         "channel_versions": pack(frame.versions, option=_OPTION),
         "versions_seen": pack(frame.seen, option=_OPTION),
         "updated_channels": pack(frame.updated),
     }
     if frame.more is not None:
         fields.update({key: bytes(raw) for key, raw in _map(frame.more[1]).items()})
-    return joined({"m": {key: fields.get(key, b"") for key in order}})
+    return join({"m": {key: fields.get(key, b"") for key in order}})
 
 
-def _compared(parts: Parts, found: ReadCheckpoint) -> str | None:
-    stored = {key: typed(value) for key, value in found.record["values"].items()}
+def _compare(parts: Parts, found: ReadCheckpoint) -> str | None:
+    stored = {key: to_typed(value) for key, value in found.record["values"].items()}
     for channel in {**parts.values, **stored}:
         if parts.values.get(channel) != stored.get(channel):
             return f"the value of channel {channel!r}"
     return None if found.record["frame"] == parts.frame else "the checkpoint's frame"
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
 _UUID6: Final = 6
 _UUID_EPOCH: Final = 0x01B21DD213814000
-"""1970 in the clock of such ids, which ticks ten times in a microsecond."""
+"""1970 in the clock of these ids, which counts tenths of a microsecond."""
 
 
-class Beside(NamedTuple):
+class AttachmentValue(NamedTuple):
     """A value to attach to a checkpoint."""
 
     value: Record
     writes: int
-    """How many of a task's writes are in it."""
+    """The number of writes in it."""
 
 
-def kept(value: Typed) -> Stored:
-    """Serialised bytes as they are stored."""
+def to_stored(value: Typed) -> Stored:
+    """Convert a serialised value to its stored form."""
     kind, body = value
     if kind == USUAL:
         return cut(body)
     return None if kind == "null" else {"t": kind, "d": body}
 
 
-def attachments(writes: Iterable[SourceWrite]) -> dict[str, Beside]:
-    """Writes as they are attached: a task's together, special ones alone."""
-    found: dict[str, Beside] = {}
+def attachments(writes: Iterable[SourceWrite]) -> dict[str, AttachmentValue]:
+    """Return the attachments of these writes by key, one per task or special write."""
+    found: dict[str, AttachmentValue] = {}
     groups: dict[tuple[str, str], list[SourceWrite]] = defaultdict(list)
     for write in writes:
         if write.idx < 0:
             name = check_id("task_id", f"s{-write.idx}:{write.task_id}")
-            found[name] = _attachment([write])
+            found[name] = _pack_writes([write])
         else:
             groups[write.task_id, write.task_path].append(write)
     for (task_id, _), group in groups.items():
         count = len(group)
-        while (name := f"w{count}:{task_id}") in found:  # a task whose writes have several paths
+        while (name := f"w{count}:{task_id}") in found:  # the writes of one task have several paths
             count += 1
-        found[check_id("task_id", name)] = _attachment(group)
+        found[check_id("task_id", name)] = _pack_writes(group)
     return found
 
 
-def _attachment(writes: list[SourceWrite]) -> Beside:
+def _pack_writes(writes: list[SourceWrite]) -> AttachmentValue:
     value: Record = {"w": [writes[0].task_path, *([write.idx, write.channel] for write in writes)]}
-    value.update({str(write.idx): kept(write.value) for write in writes})
-    return Beside(value, len(writes))
+    value.update({str(write.idx): to_stored(write.value) for write in writes})
+    return AttachmentValue(value, len(writes))
 
 
 def read_metadata(data: bytes | None) -> Record:
-    """A checkpoint's metadata."""
+    """Decode the metadata of a checkpoint."""
     try:
         found = json.loads(data) if data is not None else {}
     except ValueError as error:
@@ -247,12 +247,12 @@ def read_metadata(data: bytes | None) -> Record:
 
 
 def needs_ancestors(metadata: Record, parts: Parts) -> list[str]:
-    """The delta channels whose values lie, in part, with this checkpoint's ancestors."""
+    """Return the delta channels whose values are computed from ancestors of this checkpoint."""
     return sorted(channel for channel in delta_channels(metadata, parts.values) if channel in parts.versions)
 
 
 def created_us(checkpoint_id: str, ts: str) -> int | None:
-    """When the checkpoint was made: the time in its id, which LangGraph sorts by, or else its date."""
+    """Return when the checkpoint was created. The time in its id, which LangGraph sorts by, precedes its `ts`."""
     try:
         found = UUID(checkpoint_id)
         if found.version == _UUID6:
@@ -268,11 +268,11 @@ def created_us(checkpoint_id: str, ts: str) -> int | None:
 
 
 MARK: Final = "langgraph.migrated"
-"""The mark's name in the run's metadata."""
+"""The key of the mark in the run's metadata."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What the last commit of a migration records about a thread."""
+    """The progress of a migration, as its last commit recorded it in the run."""
 
     thread: str
     serial: int
@@ -281,15 +281,15 @@ class Mark(msgspec.Struct, frozen=True):
     last: tuple[str, str]
     """Namespace and id of the last checkpoint moved."""
     source: str
-    """The thread's fingerprint in the source; empty until it is copied whole and, if asked for, verified."""
+    """The fingerprint of the thread in the source; empty until it is completely copied and, if requested, verified."""
 
     def fits(self, run: RunRow) -> bool:
-        """Whether the run has nothing that this migration did not put there."""
+        """Return whether everything in the run came from this migration."""
         return (self.serial, self.attached, self.rewrites) == (run.serial, run.attached, run.rewrites)
 
 
 def mark_of(run: RunRow) -> Mark | None:
-    """The mark that a migration left, if this run is the one it was left on."""
+    """Return the mark of a migration, if it was written for this run."""
     found = metadata_dict(run.metadata, f"run {run.run_id!r}").get(MARK)
     try:
         mark = msgspec.convert(found, Mark)

@@ -1,4 +1,4 @@
-"""What a migration did."""
+"""The report of a migration, its progress, and the comparison with the source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.get import ReadCheckpoint, Reader
 from holdfast.adapters.langgraph.migration.source import Row, Unreadable
-from holdfast.adapters.langgraph.record_codec import metadata_of, sorted_writes, typed
+from holdfast.adapters.langgraph.record_codec import metadata_of, sorted_writes, to_typed
 from holdfast.adapters.langgraph.thread import lane_of
 from holdfast.errors import DamagedData
 from holdfast.operations.context import StoreContext
@@ -24,29 +24,29 @@ _UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
 
 
 class Migrated(msgspec.Struct, frozen=True, kw_only=True):
-    """What was moved; in a dry run, what would be."""
+    """The result of a migration; in a dry run, what it would move."""
 
     threads: int
-    """Threads that something was moved of."""
+    """Threads of which something was moved."""
     checkpoints: int
     writes: int
     unchanged: int
-    """Threads that were moved by an earlier call; nothing was added to them since, here or there."""
+    """Threads that an earlier call moved and that have not changed since, in the source or in the store."""
     skipped: list[str]
-    """Threads that were left as they are in the store, each with the reason."""
+    """Threads whose copy in the store was not changed, each with the reason."""
     problems: list[str]
-    """What could not be moved, or not as one might expect: where it is, and what is the matter with it."""
+    """Data that could not be moved, or not exactly, each with its place and the reason."""
     source_bytes: int
-    """What the threads that were moved take in the columns of the source's tables, without its indexes."""
+    """Bytes of the moved threads in the tables of the source, without indexes."""
     stored_bytes: int
-    """What the store grew by, with its indexes and its log; 0 in a dry run."""
+    """Bytes by which the store grew, with indexes and log; 0 in a dry run."""
     seconds: float
     dry_run: bool
     verified: bool
-    """Whether everything that was moved was read back and compared."""
+    """Whether everything moved was read back and compared."""
 
     def __str__(self) -> str:
-        """A few lines to read."""
+        """Return the report as a few lines of text."""
         done = "would be moved" if self.dry_run else "moved and verified" if self.verified else "moved, not verified"
         lines = [
             f"{self.threads} threads, {self.checkpoints} checkpoints, {self.writes} writes {done} "
@@ -56,7 +56,7 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(self._sizes())
         if self.unchanged:
             lines.append(f"{self.unchanged} threads were moved before and are unchanged")
-        lines += _listed("skipped", self.skipped) + _listed("problem", self.problems)
+        lines += _list("skipped", self.skipped) + _list("problem", self.problems)
         return "\n".join(lines)
 
     def _sizes(self) -> str:
@@ -66,7 +66,7 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
         return f"{_size(self.source_bytes)} in the source, {_size(self.stored_bytes)} in the store: {ratio:.1f} to 1"
 
 
-def _listed(what: str, texts: list[str]) -> list[str]:
+def _list(what: str, texts: list[str]) -> list[str]:
     shown = [f"{what}: {text}" for text in texts[:_SHOWN_MAX]]
     more = len(texts) - len(shown)
     return [*shown, f"{what}: and {more} more"] if more else shown
@@ -88,18 +88,18 @@ _LINE_PAUSE_S: Final = 10.0
 
 
 def progress_reporter(progress: Progress | bool | None) -> Progress:
-    """The function that receives progress."""
+    """Return the function that receives progress."""
     if callable(progress):
         return progress
-    return _Shown(sys.stderr) if progress else _nothing
+    return _ProgressBar(sys.stderr) if progress else _ignore
 
 
-def _nothing(done: int, total: int) -> None:
-    """Progress is not reported."""
+def _ignore(done: int, total: int) -> None:
+    """Report no progress."""
 
 
-class _Shown:
-    """A bar where there is a terminal; elsewhere, in a log, a line now and then."""
+class _ProgressBar:
+    """A progress bar on a terminal. Elsewhere, as in a log, a line every few seconds."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -124,22 +124,22 @@ class _Shown:
         self._out.flush()
 
 
-_TOGETHER: Final = 50
-"""So many checkpoints share what was fetched for one of them; then it is let go."""
+_SHARED_READS: Final = 50
+"""Checkpoints whose comparison shares fetched chunks, which are then dropped."""
 
 
 def differences(
     core: StoreContext, serde: SerializerProtocol, thread_id: str, rows: Iterable[Row], left_out: set[tuple[str, str]]
 ) -> Iterator[str]:
-    """What of the thread is not stored as it is in the source; those `left_out` are known not to be there."""
+    """Iterate over the differences between source and store; checkpoints in `left_out` are not expected."""
     reader: Reader | None = None
     for number, row in enumerate(rows):
         if (row.namespace, row.checkpoint_id) in left_out:
             continue
         found = core.port.checkpoint(thread_id, Select(lane_of(row.namespace), row.checkpoint_id), attachments=True)
-        differs: str | None = "it is not there"
+        differs: str | None = "it is missing"
         if found is not None and found[1] is not None:
-            if reader is None or number % _TOGETHER == 0:
+            if reader is None or number % _SHARED_READS == 0:
                 reader = Reader(core, found[0])
             try:
                 reader.add_attachments(found[1], found[2])
@@ -158,12 +158,12 @@ def _difference(serde: SerializerProtocol, row: Row, found: ReadCheckpoint) -> s
     metadata = metadata_of(serde, found.row.metadata, found.record.get("more", {}), "metadata")
     if _text(metadata) != _text(json.loads(row.metadata or b"{}")):
         return "the metadata"
-    writes = [(*write[:4], typed(write.value)) for write in sorted_writes(found.attached)]
+    writes = [(*write[:4], to_typed(write.value)) for write in sorted_writes(found.attached)]
     if writes != [tuple(write) for write in row.writes]:
         return "the pending writes"
     return row.content.difference(serde, found)
 
 
 def _text(metadata: object) -> str:
-    """Metadata as text to compare; values that are equal to nothing, not even themselves, are so too."""
+    """Encode metadata as text to compare, because NaN is not equal to itself."""
     return json.dumps(metadata, sort_keys=True)

@@ -1,14 +1,14 @@
-"""The source: what a migration needs to know of a LangGraph database, whatever it is kept in.
+"""The interface that a migration reads LangGraph databases through.
 
-A source is only ever read. Everything about one thread is read inside `snapshot`, so that what is moved and what it is
-compared with afterwards is of one moment, while others continue writing. Rows come one at a time, oldest first; no
-thread is held in memory as a whole.
+A source is only read. Everything about one thread is read inside `snapshot`, so the copy and the comparison read the
+same state of the database while other processes write to it. Rows are read one at a time, oldest first; no thread is
+held in memory completely.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, Protocol
 
@@ -18,32 +18,37 @@ from holdfast.adapters.langgraph.get import ReadCheckpoint
 from holdfast.errors import InvalidInput
 
 Typed = tuple[str, bytes]
-"""A value as LangGraph's serde made it: format and bytes."""
+"""A value as LangGraph's serde encoded it: format and bytes."""
+Tables = Mapping[str, set[str]]
+"""The columns of tables, by table."""
 
 PAGE: Final = 500
 """Threads examined in one batch."""
 
 
 class Unreadable(Exception):
-    """A row of the source is not what it should be. It is reported, and the others are moved."""
+    """A row of the source is not valid. It is reported, and the other rows are moved."""
 
 
 class SourceChanged(Exception):
-    """The source was changed under a reader that nothing protects. What was read since may be wrong: read it again."""
+    """The source changed while it was read without a lock. The data read may be wrong and must be read again."""
 
 
 class SourceFailed(Exception):
-    """The database below the source failed. What it failed at is reported; other threads may still be readable."""
+    """The database of the source failed. The failure is reported; other threads may still be readable."""
 
 
-def no_source(shown: str, kind: str, tables: Iterable[str], table: str, missing: Iterable[str]) -> InvalidInput:
-    """The error for a database that is not LangGraph's: the expected tables and the missing ones."""
-    lacks = ", ".join(sorted(missing))
-    found = f"its table {table!r} has no {lacks}" if lacks else f"it has no table {table!r}"
-    return InvalidInput(
-        f"{shown} is not a database of LangGraph's {kind} saver: the tables {', '.join(map(repr, tables))} were looked "
-        f"for, and {found}"
-    )
+def check_tables(shown: str, kind: str, expected: Tables, found: Tables) -> None:
+    """Raise InvalidInput if the database lacks a table or column of LangGraph's saver."""
+    for table, columns in expected.items():
+        if columns <= found[table]:
+            continue
+        missing = ", ".join(sorted(columns - found[table]))
+        lack = f"its table {table!r} has no {missing}" if found[table] else f"it has no table {table!r}"
+        raise InvalidInput(
+            f"{shown} is not a database of LangGraph's {kind} saver, which has the tables "
+            f"{', '.join(map(repr, expected))}: {lack}"
+        )
 
 
 class Thread(NamedTuple):
@@ -52,13 +57,13 @@ class Thread(NamedTuple):
     thread_id: str
     checkpoints: int
     bytes: int
-    """In the columns of the tables."""
+    """The size of its columns."""
     print: str
-    """Becomes another text with every change of the thread; found without reading its values."""
+    """The fingerprint: changes with every change of the thread, and is computed without reading its values."""
 
 
 class SourceWrite(NamedTuple):
-    """A task's write; sorts as LangGraph applies writes."""
+    """A write of a task; sorts in the order in which LangGraph applies writes."""
 
     task_path: str
     task_id: str
@@ -72,7 +77,7 @@ class Parts(NamedTuple):
 
     ts: str
     frame: bytes
-    """As record.py stores it."""
+    """Encoded by `record_codec.frame_of`."""
     versions: dict[str, object]
     values: dict[str, Typed]
 
@@ -85,12 +90,12 @@ class Content(Protocol):
         ...
 
     def difference(self, serde: SerializerProtocol, found: ReadCheckpoint) -> str | None:
-        """What of the checkpoint is stored otherwise, computed independently of how it was decoded."""
+        """Return what differs in the stored checkpoint, or None. The comparison does not rely on `parts` if it can."""
         ...
 
 
 class Row(NamedTuple):
-    """A checkpoint in the source, with the writes that belong to it."""
+    """A checkpoint in the source, with its writes."""
 
     namespace: str
     checkpoint_id: str
@@ -111,14 +116,14 @@ class Source(ABC):
 
     @abstractmethod
     def count(self, thread_ids: Sequence[str] | None) -> int:
-        """How many checkpoints there are, of these threads or of all."""
+        """Return the number of checkpoints of these threads, or of all."""
 
     @abstractmethod
     def threads(self, thread_ids: Sequence[str] | None) -> Iterator[Thread]:
-        """These threads, or all, as far as they have checkpoints."""
+        """Iterate over these threads, or all, if they have checkpoints."""
 
     def pages(self, thread_ids: Sequence[str] | None) -> Iterator[list[str]]:
-        """The ids of these threads, or of all, some at a time."""
+        """Iterate over the ids of these threads, or of all, in pages."""
         if thread_ids is not None:
             yield from (list(thread_ids[at : at + PAGE]) for at in range(0, len(thread_ids), PAGE))
             return
@@ -133,23 +138,23 @@ class Source(ABC):
 
     @abstractmethod
     def _ids_after(self, last: str) -> list[str]:
-        """The next ids of threads, up to PAGE, in order."""
+        """Return the next ids of threads, at most PAGE, in order."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:
-        """What is read inside is of one moment."""
+        """Return a context in which all reads see the same state of the database."""
 
     @abstractmethod
     def rows(self, thread_id: str) -> Iterator[Row]:
-        """The thread's checkpoints by id, oldest first, of all namespaces."""
+        """Iterate over the checkpoints of a thread by id, oldest first, of all namespaces."""
 
     @abstractmethod
     def has(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
-        """Whether this checkpoint is there."""
+        """Return whether this checkpoint exists."""
 
     def check(self) -> None:  # noqa: B027 - most sources are protected by their database
-        """Raise SourceChanged if what was read since the snapshot began cannot be relied on."""
+        """Raise SourceChanged if data read since the snapshot began may be wrong."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the source holds."""
+        """Release the resources of the source."""

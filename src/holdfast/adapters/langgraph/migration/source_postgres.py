@@ -1,7 +1,7 @@
 """LangGraph's PostgreSQL databases as a source.
 
-All is read in read-only transactions that see one moment. Checkpoints come through a cursor on the server, a few at a
-time; of a channel's values those that the checkpoint before had, too, are not fetched again.
+Every read is part of a read-only transaction with one snapshot. Checkpoints are read through a server-side cursor, a
+few at a time; channel values that the previous checkpoint of the namespace has as well are not fetched again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ _COLUMNS: Final = {
     "checkpoint_blobs": {"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"},
     "checkpoint_writes": {"thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "blob"},
 }
-_AT_ONCE: Final = 32
+_ROWS_PER_FETCH: Final = 32
 _NAMESPACES: Final = 8
 """Namespaces whose last values are cached."""
-_EMPTY: Final = "empty"
-"""How LangGraph marks a channel that has no value."""
+_EMPTY_TYPE: Final = "empty"
 
 _SCHEMA_OF: Final = """
     SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -64,22 +63,16 @@ _BLOBS: Final = """
     WHERE thread_id = %s AND checkpoint_ns = %s
         AND (channel, version) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"""
 _WRITES: Final = """
-    SELECT checkpoint_ns, checkpoint_id, task_path, task_id, idx, channel, type, blob FROM checkpoint_writes
-    WHERE thread_id = %s AND (checkpoint_ns, checkpoint_id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"""
-_OLD_WRITES: Final = """
-    SELECT checkpoint_ns, checkpoint_id, '', task_id, idx, channel, type, blob FROM checkpoint_writes
+    SELECT checkpoint_ns, checkpoint_id, {path}, task_id, idx, channel, type, blob FROM checkpoint_writes
     WHERE thread_id = %s AND (checkpoint_ns, checkpoint_id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"""
 _SENDS: Final = """
     SELECT type, blob FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_id = %s AND channel = %s
-    ORDER BY task_path, task_id, idx"""
-_OLD_SENDS: Final = """
-    SELECT type, blob FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_id = %s AND channel = %s
-    ORDER BY task_id, idx"""
+    ORDER BY {path}, task_id, idx"""
 _HAS: Final = "SELECT 1 FROM checkpoints WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s"
 
 
 class PostgresSource(source.Source):
-    """A database of `PostgresSaver` or `AsyncPostgresSaver`, in the schema that `?schema=` or the search path names."""
+    """A database of `PostgresSaver` or `AsyncPostgresSaver`. `?schema=` or the search path names its schema."""
 
     def __init__(self, url: str) -> None:
         settings = read_url(url)
@@ -95,29 +88,27 @@ class PostgresSource(source.Source):
         try:
             self._link.read_only = True
             self._link.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            self._schema = schema or self._found_schema()
+            self._schema = schema or self._find_schema()
             more = urlencode({"schema": self._schema}, quote_via=quote)
             self.shown = read_url(url + ("&" if "?" in url else "?") + more).shown
-            self._is_old = "task_path" not in self._checked_tables()["checkpoint_writes"]
+            path = "task_path" if "task_path" in self._check_tables()["checkpoint_writes"] else "''::text"
+            self._writes_sql, self._sends_sql = _WRITES.format(path=path), _SENDS.format(path=path)
         except psycopg.Error as error:
             self.close()
             raise StorageFailed(f"{settings.shown}: {error}") from error
         except BaseException:
             self.close()
             raise
-        self._near: OrderedDict[str, dict[tuple[str, str], source.Typed | None]] = OrderedDict()
+        self._last_values: OrderedDict[str, dict[tuple[str, str], source.Typed | None]] = OrderedDict()
 
-    def _found_schema(self) -> str:
+    def _find_schema(self) -> str:
         found = self._link.execute(_SCHEMA_OF).fetchone()
         return str(found[0]) if found else "public"
 
-    def _checked_tables(self) -> dict[str, set[str]]:
+    def _check_tables(self) -> dict[str, set[str]]:
         with self.snapshot():
             found = {table: {row[0] for row in self._all(_COLUMNS_OF, table)} for table in _COLUMNS}
-        for table, columns in _COLUMNS.items():
-            missing = columns - found[table]
-            if missing:
-                raise source.no_source(self.shown, "PostgreSQL", _COLUMNS, table, missing if found[table] else ())
+        source.check_tables(self.shown, "PostgreSQL", _COLUMNS, found)
         return found
 
     def close(self) -> None:
@@ -152,13 +143,13 @@ class PostgresSource(source.Source):
                 self._link.execute(_USE_SCHEMA, (self._schema,))
                 yield
         except psycopg.Error as error:
-            raise source.SourceFailed(f"{getattr(self, 'shown', 'the source')}: {error}") from error
+            raise source.SourceFailed(f"{self.shown}: {error}") from error
 
     def rows(self, thread_id: str) -> Iterator[source.Row]:
-        self._near.clear()
+        self._last_values.clear()
         with self._link.cursor("holdfast_migrate") as cursor:
             cursor.execute(_ROWS, (thread_id,))
-            while page := cursor.fetchmany(_AT_ONCE):
+            while page := cursor.fetchmany(_ROWS_PER_FETCH):
                 writes = self._page_writes(thread_id, page)
                 for namespace, checkpoint_id, parent_id, checkpoint, metadata, has_parent, versions in page:
                     sends = self._sends(thread_id, checkpoint, parent_id)
@@ -177,33 +168,32 @@ class PostgresSource(source.Source):
         return bool(self._all(_HAS, thread_id, namespace, checkpoint_id))
 
     def _page_writes(self, thread_id: str, page: Sequence[TupleRow]) -> dict[tuple[str, str], list[source.SourceWrite]]:
-        sql = _OLD_WRITES if self._is_old else _WRITES
         found: dict[tuple[str, str], list[source.SourceWrite]] = defaultdict(list)
         for namespace, checkpoint_id, path, task_id, idx, channel, kind, body in self._all(
-            sql, thread_id, [row[0] for row in page], [row[1] for row in page]
+            self._writes_sql, thread_id, [row[0] for row in page], [row[1] for row in page]
         ):
             write = source.SourceWrite(path, task_id, idx, channel, (kind or "", bytes(body or b"")))
             found[namespace, checkpoint_id].append(write)
         return found
 
     def _blobs(self, thread_id: str, namespace: str, wanted: list[tuple[str, str]]) -> dict[str, source.Typed]:
-        near = self._near.pop(namespace, {})
-        missing = [key for key in wanted if key not in near]
-        found: dict[tuple[str, str], source.Typed | None] = {key: near.get(key) for key in wanted}
+        last = self._last_values.pop(namespace, {})
+        missing = [key for key in wanted if key not in last]
+        found: dict[tuple[str, str], source.Typed | None] = {key: last.get(key) for key in wanted}
         if missing:
             channels, versions = [key[0] for key in missing], [key[1] for key in missing]
             for channel, version, kind, body in self._all(_BLOBS, thread_id, namespace, channels, versions):
-                found[channel, version] = None if kind == _EMPTY else (kind, bytes(body or b""))
-        self._near[namespace] = found
-        while len(self._near) > _NAMESPACES:
-            self._near.popitem(last=False)
+                found[channel, version] = None if kind == _EMPTY_TYPE else (kind, bytes(body or b""))
+        self._last_values[namespace] = found
+        while len(self._last_values) > _NAMESPACES:
+            self._last_values.popitem(last=False)
         return {channel: value for (channel, _), value in found.items() if value is not None}
 
     def _sends(self, thread_id: str, checkpoint: Any, parent_id: str | None) -> list[source.Typed]:
         if not parent_id or not isinstance(checkpoint, dict) or not Inline.lacks_sends(checkpoint):
             return []
-        sql = _OLD_SENDS if self._is_old else _SENDS
-        return [(kind or "", bytes(body or b"")) for kind, body in self._all(sql, thread_id, parent_id, TASKS)]
+        rows = self._all(self._sends_sql, thread_id, parent_id, TASKS)
+        return [(kind or "", bytes(body or b"")) for kind, body in rows]
 
     def _all(self, statement: str, *values: object) -> list[TupleRow]:
         return self._link.execute(statement, values, binary=True).fetchall()

@@ -1,16 +1,17 @@
-"""LangGraph's SQLite databases as a source: read without a trace.
+"""LangGraph's SQLite databases as a source, read without changing any file.
 
-A reader of a database in WAL mode usually leaves traces: it makes the files `-wal` and `-shm`, and notes in the latter
-how far it reads. Which way leaves none depends on what lies beside the database:
+A reader of a database in WAL mode usually creates the files `-wal` and `-shm`, and records in the latter how far it
+reads. The files beside the database decide how it can be read without any change:
 
     not in WAL mode       read-only; SQLite's locks on the file protect the reader
-    no -wal, or no -shm   no process has it open. With an empty -wal the file is complete and is read as it is; since no
-     and an empty -wal    lock then protects the reader, the file's size and date are compared before anything read is
-                          believed. With a -wal that has something in it, but no -shm, a private copy of both is read
-    -wal and -shm         read-only, the -shm too; SQLite's locks protect the reader, also from a writer that dies
+    no -wal, or an        no process has the database open, and the file is complete. It is read without locks; its size
+     empty one, no -shm   and date are compared before the data is used
+    -wal with data,       no process has the database open, but the log has not been applied. A private copy of both
+     no -shm              files is read
+    -wal and -shm         read-only, including the -shm; SQLite's locks protect the reader, also from a writer that dies
 
-POSIX drops all locks of a process on a file when the process closes it once, so a second SQLite in this process would
-lose its locks when ours closes: a database that this very process has open is refused.
+POSIX drops all locks of a process on a file when the process closes any handle of it. Another SQLite connection of this
+process would lose its locks when the source is closed, so a database that this process has open is refused.
 """
 
 from __future__ import annotations
@@ -83,11 +84,11 @@ class _Files(NamedTuple):
 
     @staticmethod
     def of(path: Path) -> _Files:
-        return _Files(_look(path), _look(_beside(path, "-wal")), _beside(path, "-shm").exists())
+        return _Files(_stat(path), _stat(_sibling(path, "-wal")), _sibling(path, "-shm").exists())
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the database's file is all there is."""
+        """Whether the database file is complete without a log."""
         return self.wal is None or (self.wal[1] == 0 and not self.has_shm)
 
 
@@ -99,18 +100,18 @@ class SqliteSource(source.Source):
         self.shown = f"sqlite:{path}"
         self._copy: str | None = None
         self._connection: apsw.Connection | None = None
-        self._believed: _Files | None = None
+        self._unlocked: _Files | None = None
         if not self._path.is_file():
             raise InvalidInput(f"no SQLite database at {path}")
         _refuse_if_open_here(self._path)
         try:
             self._open()
-            self._writes = self._checked_tables()
+            self._writes = self._check_tables()
         except apsw.Error as error:
             self.close()
             if isinstance(error, apsw.NotADBError):
                 raise InvalidInput(f"{self.shown} is not a SQLite database") from error
-            raise StorageFailed(self._said(error)) from error
+            raise StorageFailed(self._describe(error)) from error
         except BaseException:
             self.close()
             raise
@@ -125,37 +126,34 @@ class SqliteSource(source.Source):
             is_wal = file.read(1) == b"\x02"
         path, options = self._path, "mode=ro"
         if is_wal and files.is_quiet:
-            options, self._believed = "mode=ro&immutable=1", files
+            options, self._unlocked = "mode=ro&immutable=1", files
         elif is_wal and files.has_shm:
             options = "mode=ro&readonly_shm=1"
         elif is_wal:
-            path = self._copied(files)
+            path = self._copy_files(files)
         self._connection = apsw.Connection(f"file:{quote(str(path.absolute()))}?{options}", flags=_URI)
         self._connection.set_busy_timeout(_BUSY_MS)
         self._connection.pragma("query_only", 1)
         self._connection.pragma("trusted_schema", 0)
 
-    def _copied(self, files: _Files) -> Path:
-        """A private copy of a database whose -wal no other process has open."""
+    def _copy_files(self, files: _Files) -> Path:
+        """Copy a database and its -wal, which no process has open."""
         self._copy = tempfile.mkdtemp(prefix="holdfast-migrate-")
         path = Path(self._copy) / "source.db"
         shutil.copyfile(self._path, path)
-        shutil.copyfile(_beside(self._path, "-wal"), _beside(path, "-wal"))
+        shutil.copyfile(_sibling(self._path, "-wal"), _sibling(path, "-wal"))
         if _Files.of(self._path) != files:
             raise StorageFailed(f"{self.shown} was changed while it was opened; try again")
         return path
 
-    def _checked_tables(self) -> str:
-        """Check that the tables exist; return the statement that reads writes."""
+    def _check_tables(self) -> str:
+        """Check that the tables exist, and return the statement that reads writes."""
         found = {table: {row[1] for row in self._all(f"PRAGMA table_info({table})")} for table in _COLUMNS}
-        for table, columns in _COLUMNS.items():
-            missing = columns - found[table]
-            if missing:
-                raise source.no_source(self.shown, "SQLite", _COLUMNS, table, missing if found[table] else ())
+        source.check_tables(self.shown, "SQLite", _COLUMNS, found)
         return _WRITES if "task_path" in found["writes"] else _OLD_WRITES
 
     def close(self) -> None:
-        connection, self._connection, self._believed = self._connection, None, None
+        connection, self._connection, self._unlocked = self._connection, None, None
         if connection is not None:
             connection.close(True)
         copy, self._copy = self._copy, None
@@ -185,15 +183,15 @@ class SqliteSource(source.Source):
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        if self._believed is not None and _Files.of(self._path) != self._believed:
-            self._open()  # a writer has started: from now on SQLite's own locks are needed
+        if self._unlocked is not None and _Files.of(self._path) != self._unlocked:
+            self._open()  # a writer has opened the database, so SQLite's locks are needed
         connection = self._link
         try:
             connection.execute("BEGIN")
             yield
         except apsw.Error as error:
             self.check()
-            raise source.SourceFailed(self._said(error)) from error
+            raise source.SourceFailed(self._describe(error)) from error
         finally:
             with suppress(apsw.Error):
                 if not connection.get_autocommit():
@@ -217,26 +215,26 @@ class SqliteSource(source.Source):
         return bool(self._all(_HAS, thread_id, namespace, checkpoint_id))
 
     def check(self) -> None:
-        if self._believed is not None and _Files.of(self._path).database != self._believed.database:
+        if self._unlocked is not None and _Files.of(self._path).database != self._unlocked.database:
             raise source.SourceChanged
 
     @property
     def _link(self) -> apsw.Connection:
-        assert self._connection is not None, "it is closed"
+        assert self._connection is not None, "the source is closed"
         return self._connection
 
     def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._link.execute(statement, values).fetchall()
 
-    def _said(self, error: apsw.Error) -> str:
+    def _describe(self, error: apsw.Error) -> str:
         return f"{self.shown}: {error} ({type(error).__name__})"
 
 
-def _beside(path: Path, ending: str) -> Path:
+def _sibling(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-def _look(path: Path) -> tuple[int, ...] | None:
+def _stat(path: Path) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -245,21 +243,20 @@ def _look(path: Path) -> tuple[int, ...] | None:
 
 
 def _bytes(value: object) -> bytes | None:
-    """A column that may be text or bytes: SQLite does not mind."""
+    """Convert a column to bytes: SQLite stores text or bytes in any column."""
     if isinstance(value, str):
         return value.encode()
     return value if isinstance(value, bytes) else None
 
 
 def _refuse_if_open_here(path: Path) -> None:
-    """Raise if this process has the file open, as far as the system reports it."""
+    """Raise if this process has the file open, as far as /proc shows it."""
     wanted = os.stat(path)
     for handle in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").is_dir() else ():
         with suppress(OSError):
             found = os.stat(handle)
             if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
                 raise InvalidInput(
-                    f"this process has {path} open itself, and reading it a second time would take its locks away; "
-                    "close the saver or connection first, or run "
-                    "`python -m holdfast.adapters.langgraph migrate` beside it"
+                    f"this process already has {path} open, and closing a second handle would drop its locks; "
+                    "close the saver or connection first, or run `holdfast langgraph import` in another process"
                 )

@@ -1,7 +1,7 @@
-"""Moving one thread: its checkpoints, oldest first, several in a commit.
+"""Copies one thread from a source: its checkpoints, oldest first, several per commit.
 
-Every commit also leaves a mark in the run's metadata, which says how much of the thread there is after this very
-commit. The mark is how a later call knows what it may do; see the package's docstring.
+Every commit also writes a mark into the run's metadata, which counts what the run contains after the commit. A later
+call reads it to decide whether it may continue; see the docstring of the package.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ Value = TypeVar("Value")
 
 
 class RetryThread(Exception):
-    """The store changed harmlessly; the thread must be read again."""
+    """The run changed while it was copied. No data is lost; the thread must be read again."""
 
 
 class _Recent(OrderedDict[str, Value], Generic[Value]):
-    """Something of each of the last namespaces."""
+    """A value for each of the most recently used lanes."""
 
     def note(self, lane: str, value: Value) -> None:
         self[lane] = value
@@ -70,7 +70,7 @@ class _Recent(OrderedDict[str, Value], Generic[Value]):
 
 
 class ThreadCopier:
-    """Moves one thread. After an error it must be abandoned."""
+    """Copies one thread. After an error, `abandon` must be called."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class ThreadCopier:
         self._encoder = BulkEncoder(FINE)
         self._pieces: _Recent[dict[str, tuple[Typed, record_codec.Stored]]] = _Recent()
         self._newest: dict[str, str] = {}
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._last = self._mark.last if self._mark else ("", "")
-        self._empty()
+        self._clear_pending()
         self.checkpoints = 0
         self.writes = 0
         self.problems: list[str] = []
@@ -104,20 +104,20 @@ class ThreadCopier:
         """Namespaces and ids of the checkpoints that were not moved."""
         self._late = 0
 
-    def _empty(self) -> None:
+    def _clear_pending(self) -> None:
         self._new: list[NewCheckpoint] = []
         self._beside: list[NewAttachment] = []
         self._encoder.clear_chunks()
         self._replaced = 0
         self._size = 0
 
-    # --- taking a thread that is there already -----------------------------------------------------------------------
+    # --- the claim of an existing thread -----------------------------------------------------------------------------
 
     def take(self) -> None:
-        """Claim a thread that an earlier call has begun; RunClaimed if another owner holds it.
+        """Claim a thread that an earlier call has begun. RunClaimed if another owner has claimed it.
 
-        A call that was killed leaves a claim behind. Where the owner's death cannot be proven, its lease has to expire
-        first, so that is waited for.
+        A call that was killed leaves its claim. If the store cannot prove that the owner died, this waits until the
+        lease has expired.
         """
         assert self._run is not None
         assert self._mark is not None
@@ -139,39 +139,39 @@ class ThreadCopier:
             if is_held and not self._mark.source and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
                 continue
-            self._held(require_committed(place, commit, outcome), take)
+            self._note_claim(require_committed(place, commit, outcome), take)
             if not self._mark.fits(self._run):
                 raise RetryThread  # the thread was continued just now
             break
         self._encoder.add_stored(self._core.port.chunk_sizes(self._run.family))
 
-    def _held(self, done: Committed, take: TakeClaim) -> None:
+    def _note_claim(self, done: Committed, take: TakeClaim) -> None:
         self._run = done.run
         self._holder = Holder(take.owner, done.run.incarnation, done.run.fence, take.nonce)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def add(self, row: Row) -> None:
-        """Put a checkpoint into the next commit. One that cannot be moved is a problem, and left out."""
+        """Add a checkpoint to the next commit. One that cannot be moved is omitted and reported as a problem."""
         try:
             self._add(row)
         except (Unreadable, InvalidInput) as error:
             self.left_out.add((row.namespace, row.checkpoint_id))
-            self.problems.append(f"{_where(row)} was not moved: {error}")
+            self.problems.append(f"{_place(row)} was not moved: {error}")
 
     def is_full(self) -> bool:
-        """Whether it is time to commit."""
+        """Return whether the next commit is large enough."""
         return len(self._new) >= _COMMIT_CHECKPOINTS or self._size + self._encoder.chunk_bytes >= _COMMIT_BYTES
 
     def _add(self, row: Row) -> None:
         lane, checkpoint_id = lane_of(row.namespace), check_id("checkpoint_id", row.checkpoint_id)
-        there, beside = self._there(lane, checkpoint_id)
+        there, beside = self._find_stored(lane, checkpoint_id)
         parts, metadata = row.content.parts(self._serde), convert.read_metadata(row.metadata)
         if there is None and checkpoint_id <= self._newest.get(lane, ""):
             self.left_out.add((row.namespace, checkpoint_id))
             self._late += 1
             return
-        pieces = self._kept(lane, parts)
+        pieces = self._split_values(lane, parts)
         values = {channel: piece for channel, (_, piece) in pieces.items()}
         record: record_codec.Record = {"langgraph": record_codec.VERSION, "frame": parts.frame, "values": values}
         if row.namespace != lane:
@@ -183,7 +183,7 @@ class ThreadCopier:
             record["delta"] = delta
         root = self._encoder.encode_state(record, lane)
         step = metadata.get("step")
-        attached, writes = self._attached(row, parts, metadata, lane, beside)
+        attached, writes = self._new_attachments(row, parts, metadata, lane, beside)
         is_open = bool(lane) or any(map(attachment_leaves_work, (*beside, *(each.key for each in attached))))
         new = NewCheckpoint(
             checkpoint_id,
@@ -197,11 +197,11 @@ class ThreadCopier:
             status=WAITING if is_open else _status(row, parts),
         )
         self._pieces.note(lane, pieces)
-        self._note(new, there, attached)
+        self._add_to_commit(new, there, attached)
         self.writes += writes
         self._last = (row.namespace, checkpoint_id)
 
-    def _note(self, new: NewCheckpoint, there: CheckpointRow | None, attached: list[NewAttachment]) -> None:
+    def _add_to_commit(self, new: NewCheckpoint, there: CheckpointRow | None, attached: list[NewAttachment]) -> None:
         if there is None or _differs(new, there):
             self._new.append(new)
             self._replaced += there is not None
@@ -210,8 +210,8 @@ class ThreadCopier:
         self._beside += attached
         self._size += sum(len(each.root) for each in attached)
 
-    def _there(self, lane: str, checkpoint_id: str) -> tuple[CheckpointRow | None, dict[str, bytes]]:
-        """The checkpoint as an earlier call stored it, and the roots of what lies beside it."""
+    def _find_stored(self, lane: str, checkpoint_id: str) -> tuple[CheckpointRow | None, dict[str, bytes]]:
+        """Return the checkpoint that an earlier call stored, and the roots of its attachments."""
         if not self._resumed:
             return None, {}
         assert self._run is not None
@@ -223,29 +223,29 @@ class ThreadCopier:
         beside = port.rows(AttachmentRow, self._run.run, keys=[(lane, checkpoint_id)])
         return found[1] if found else None, {each.key: each.root for each in beside}
 
-    def _kept(self, lane: str, parts: Parts) -> dict[str, tuple[Typed, record_codec.Stored]]:
-        """The values as they are stored; those that the checkpoint before had as well are not cut again."""
+    def _split_values(self, lane: str, parts: Parts) -> dict[str, tuple[Typed, record_codec.Stored]]:
+        """Convert the values to their stored form. Those of the previous checkpoint are reused if equal."""
         before = self._pieces.get(lane, {})
         found: dict[str, tuple[Typed, record_codec.Stored]] = {}
         for channel, value in parts.values.items():
             old = before.get(channel)
-            found[channel] = old if old is not None and old[0] == value else (value, convert.kept(value))
+            found[channel] = old if old is not None and old[0] == value else (value, convert.to_stored(value))
         return found
 
-    def _attached(
+    def _new_attachments(
         self, row: Row, parts: Parts, metadata: record_codec.Record, lane: str, beside: dict[str, bytes]
     ) -> tuple[list[NewAttachment], int]:
-        """What is to be attached, as far as it is not there, and how many writes that is."""
+        """Return the attachments that are not stored yet, and the number of writes in them."""
         wanted = convert.attachments(row.writes)
         if row.parent_id and (not row.has_parent or (row.namespace, row.parent_id) in self.left_out):
             missing = convert.needs_ancestors(metadata, parts)
             if missing:
-                self._say(
-                    f"{_where(row)} is incomplete: its channels {', '.join(map(repr, missing))} are kept as what "
-                    "changed since ancestors that are not in the source"
+                self.problems.append(
+                    f"{_place(row)} is incomplete: its delta channels {', '.join(map(repr, missing))} need ancestors "
+                    "that are not in the source"
                 )
             else:
-                wanted[FOLD] = convert.Beside({}, 0)
+                wanted[FOLD] = convert.AttachmentValue({}, 0)
         new: list[NewAttachment] = []
         writes = 0
         for key, (value, count) in wanted.items():
@@ -253,45 +253,44 @@ class ThreadCopier:
             if beside.get(key) != root:
                 new.append(NewAttachment(row.checkpoint_id, key, root, lane, key in beside))
                 writes += count
-        self._look_for_pickle(row, parts)
+        self._report_pickle(row, parts)
         return new, writes
 
-    def _look_for_pickle(self, row: Row, parts: Parts) -> None:
+    def _report_pickle(self, row: Row, parts: Parts) -> None:
         pickled = {channel for channel, (kind, _) in parts.values.items() if record_codec.is_pickle(kind)}
         pickled |= {write.channel for write in row.writes if record_codec.is_pickle(write.value[0])}
         for channel in pickled:
             text = f"channel {channel!r} has pickled values"
-            if text not in self._said:
-                self._said.add(text)
-                self._say(f"{text}, first in {_where(row)}; they were moved as they are, and are never loaded")
-
-    def _say(self, problem: str) -> None:
-        self.problems.append(problem)
+            if text not in self._reported:
+                self._reported.add(text)
+                self.problems.append(
+                    f"{text}, first in {_place(row)}; they were copied unchanged, and are never loaded"
+                )
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def flush(self, *, last: bool = False) -> None:
-        """Commit what was added. A thread that is whole in one commit needs no claim."""
+        """Commit the added checkpoints. A thread that fits into one commit needs no claim."""
         if last and self._late:
-            self._say(
-                f"{self._late} checkpoints are older than the newest that the store has of their namespace, and were "
-                "not moved: they came late into the source, or were pruned in the store"
+            self.problems.append(
+                f"{self._late} checkpoints are older than the newest stored one of their namespace, and were not "
+                "moved: they were added to the source late, or were pruned in the store"
             )
         if self._dry_run:
-            self._empty()
+            self._clear_pending()
             return
         if not (self._new or self._beside):
-            return  # chunks of checkpoints that were left out stay for the next commit: later ones may share them
+            return  # chunks of omitted checkpoints wait for the next commit: later checkpoints may share them
         take = None
         if self._run is None and not last:
             take = TakeClaim(self._owner.name, self._core.ids.token(16), int(LEASE_S * US))
         done = self._commit(self._next_mark(""), take=take)
         if take is not None:
-            self._held(done, take)
-        self._empty()
+            self._note_claim(done, take)
+        self._clear_pending()
 
     def finish(self) -> None:
-        """Give up the claim, and if there was no problem mark the thread as moved whole."""
+        """Release the claim, and mark the thread as completely moved if there was no problem."""
         if self._run is None or self._dry_run:
             return
         source = self._thread.print if not self.problems else ""
@@ -302,7 +301,7 @@ class ThreadCopier:
             self._holder = None
 
     def abandon(self) -> None:
-        """Give up the claim, if there is one, and leave the thread to a later call."""
+        """Release the claim, if there is one, so that a later call can continue."""
         if self._holder is not None and self._run is not None:
             status = stored_status(self._core, self._thread.thread_id)
             token = self._core.ids.token(8)
@@ -312,7 +311,7 @@ class ThreadCopier:
                 self._core.committer.commit(commit)
 
     def was_continued(self) -> bool:
-        """Whether the thread was continued since it was copied."""
+        """Return whether the thread was continued since it was copied."""
         run = self._core.port.run(self._thread.thread_id)
         mine = self._run
         if run is None or mine is None:
@@ -362,19 +361,19 @@ class ThreadCopier:
         if type(outcome) is Refused and outcome.reason in (Reason.EPOCH, Reason.RUN_EXISTS):
             raise RetryThread
         done = require_committed(Access(self._core), commit, outcome)
-        assert mark.fits(done.run), "the mark describes what this commit left"
+        assert mark.fits(done.run), "the mark must count what the run contains after this commit"
         self._run = done.run
         return done
 
 
 def _status(row: Row, parts: Parts) -> str:
-    """The status of a thread that ends with this root checkpoint."""
-    frame = record_codec.read_frame(parts.frame, _where(row))
+    """Return the status of a thread whose newest root checkpoint this is."""
+    frame = record_codec.read_frame(parts.frame, _place(row))
     values = {channel: value for channel, value in parts.values.items() if value != (record_codec.USUAL, _EMPTY_LIST)}
     return status_from(frame.v, frame.versions, frame.seen, values)
 
 
-def _where(row: Row) -> str:
+def _place(row: Row) -> str:
     of = f" of namespace {row.namespace!r}" if row.namespace else ""
     return f"checkpoint {row.checkpoint_id!r}{of}"
 
