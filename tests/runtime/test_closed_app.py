@@ -13,8 +13,9 @@ import holdfast
 from holdfast import App, AsyncRun, Run
 from holdfast.errors import StoreClosed
 from holdfast.store.port import RunQuery
+from tests.harness import until
 
-LONG_S = 20.0
+LONG_S = 240.0
 """Only a caller that hangs waits this long."""
 
 
@@ -116,6 +117,29 @@ def test_work_for_a_loop_that_has_stopped_is_refused(app: App, monkeypatch: pyte
     finally:
         go.set()
     assert close.outcome() is None
+
+
+def test_a_result_of_the_moment_in_which_the_loop_stops_is_delivered(app: App) -> None:
+    held, go = threading.Event(), threading.Event()
+    loop = app._core.loop
+    ready: Any = loop._loop._ready  # type: ignore[attr-defined]
+
+    async def block_the_loop() -> None:
+        held.set()
+        go.wait(LONG_S)
+
+    async def work() -> str:
+        return "done"
+
+    blocker = Caller(lambda: loop.run(block_the_loop()))
+    assert held.wait(LONG_S)
+    caller = Caller(lambda: loop.run(work()))
+    until(lambda: len(ready) == 1, "the work is submitted")
+    close = Caller(app.close)
+    until(lambda: len(ready) == 2, "the cancellation is submitted")
+    go.set()  # the task of the work ends just before the cancellation begins
+    assert caller.outcome() == "done"
+    assert (blocker.outcome(), close.outcome()) == (None, None)
 
 
 def test_a_start_after_the_close_is_refused_whether_or_not_there_was_a_loop(app: App) -> None:

@@ -103,7 +103,7 @@ class LoopThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._loop.stop()
+        self._loop.call_soon(self._loop.stop)  # after the callbacks that deliver the results of ended tasks
 
 
 def discard(work: Awaitable[object]) -> None:

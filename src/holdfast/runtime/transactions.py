@@ -320,7 +320,7 @@ def _postgres(connection: Psycopg, change: Callable[[], object], key: str, known
         return (yield from _commit(connection, leave, result, key, known))
     except BaseException as error:
         if not ending or not (connection.closed or connection.info.transaction_status == _IDLE):
-            with contextlib.suppress(RuntimeError):  # the end itself was interrupted
+            with contextlib.suppress(Exception if ending else RuntimeError):  # it was interrupted while it ended
                 yield leave(type(error), error, error.__traceback__)
         known.proven = known.proven if ending else held
         raise
