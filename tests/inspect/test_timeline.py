@@ -265,7 +265,7 @@ def test_an_effect_in_doubt_says_so(stage: Stage) -> None:
     assert stage.seen().standing.waiting[0].reason == "person"
     stage.app.answer("r", {"outcome": "happened", "result": 3}, by="ana")
     told = stage.row("effect")
-    assert (told.state, told.by, told.text, told.result) == ("done", "ana", "told by ana", 3)
+    assert (told.state, told.by, told.text, told.result) == ("done", "ana", "answered by ana", 3)
 
 
 def test_a_pruned_journal_says_what_is_missing(stage: Stage) -> None:

@@ -82,7 +82,7 @@ def open_gates(store: Store, run_id: str) -> list[GateInfo]:
 
 
 def note_cancel(session: Session, run_id: str, cancel: PendingCancel) -> None:
-    """Note that a cancel is pending, who requested it and when."""
+    """Print that a cancel is pending, by whom and when it was requested."""
     requested = f"a cancel was requested by {cancel.by} {session.out.when(cancel.at)}"
     text = f"{run_id}: {requested} and is pending; the next worker that takes the run carries it out"
     for line in session.out.wrapped(one_line(text)):

@@ -331,10 +331,10 @@ def _build_form(spec: object) -> Form:
 
 
 def field(
-    type: object = ...,  # noqa: A002 - the word users look for
+    type: object = ...,  # noqa: A002 - the common word for it
     *,
     label: str | None = None,
-    help: str | None = None,  # noqa: A002 - the word users look for
+    help: str | None = None,  # noqa: A002 - the common word for it
     choices: Iterable[object] | Mapping[Any, str] | None = None,
     required: bool | None = None,
     default: object = ...,

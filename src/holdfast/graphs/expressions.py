@@ -281,7 +281,7 @@ def render_or_unknown(value: object, lookup: Lookup) -> Any:
     """Return a value with the references in its texts resolved; UNKNOWN if one of them is unknown."""
     known = True
 
-    def look(path: str, /) -> object:
+    def find_known(path: str, /) -> object:
         nonlocal known
         found = lookup(path)
         if not has_unknown(found):
@@ -289,7 +289,7 @@ def render_or_unknown(value: object, lookup: Lookup) -> Any:
         known = False
         return None
 
-    found = render(value, look)
+    found = render(value, find_known)
     return found if known else UNKNOWN
 
 

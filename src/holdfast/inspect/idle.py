@@ -140,7 +140,7 @@ def _began_us(together: list[JournalEntry], waits: dict[str, _OpenWait], busy_us
 
 
 def _reason_of(waits: dict[str, _OpenWait]) -> _OpenWait:
-    """The wait that counts as the reason of a gap: of people, first those who have not answered."""
+    """The wait that counts as the reason of a gap: gates without an answer come first."""
     order = list(_TEXTS)
     return min([*waits.values(), _OpenWait("nobody", "")], key=lambda one: (order.index(one.reason), one.is_answered))
 

@@ -149,7 +149,7 @@ def _effect(draft: CallRecord, around: RunFacts) -> Facts:
 
 _HOW: Final = {
     "checked": "found by its check",
-    "answered": "told by {by}",
+    "answered": "answered by {by}",
     "reused": "reused from run {by}",
     "recorded": "recorded before under the same key",
 }

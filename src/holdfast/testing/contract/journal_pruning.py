@@ -29,7 +29,7 @@ class JournalPruningContract(ContractBase):
         return [e.position if e.kind == "n" else (e.position, e["through"]) for e in entries]
 
     def turn(self, spans: list[list[int]], needs: tuple[str, ...] = (), **more: Any) -> Saved:
-        """A checkpoint that tells what it needs."""
+        """Save a checkpoint that names what it needs."""
         metadata = {"holdfast": {"spans": spans, "needs": list(needs)}}
         return self.store.save("run", "state", metadata=metadata, **more)
 
@@ -160,7 +160,7 @@ class JournalPruningContract(ContractBase):
         assert self.store.verify().problems == []
         assert [run.run_id for run in self.store.runs()] == ["run"]
 
-    def test_nobody_else_may_say_that_entries_were_pruned(self) -> None:
+    def test_an_entry_of_a_caller_cannot_have_the_kind_of_pruned_entries(self) -> None:
         with raises(InvalidInput):
             self.store.append("run", [{"kind": "pruned", "through": 5}])
         assert self.store.runs() == []
@@ -284,7 +284,7 @@ class JournalPruningContract(ContractBase):
 
     def test_where_checkpoints_do_not_tell_nothing_is_removed(self) -> None:
         self.written(6)
-        self.store.save("run", "does not tell")
+        self.store.save("run", "names nothing")
         self.turn([])
         assert self.store.prune("run", Keep(last=2, journal=True)).entries == 0
         not_understood: Values = ["text", {"spans": 7}, {"spans": [[1]]}, {"needs": []}, {}, []]
