@@ -18,6 +18,7 @@ import pytest
 from holdfast.adapters.langgraph import HoldfastSaver, migrate
 from holdfast.adapters.langgraph.migration import open_source
 from holdfast.adapters.langgraph.migration.source import SourceChanged
+from holdfast.adapters.langgraph.migration.source_sqlite import SqliteSource
 from holdfast.adapters.langgraph.migration.thread_copy import LEASE_S
 from holdfast.errors import InvalidInput
 from tests.adapters.langgraph.forge import Forge
@@ -199,6 +200,44 @@ def test_a_source_that_is_being_written_to(source: Source, target: str, first: s
     assert_same(source, target, *sorted(threads - {"mixed"}))
     again = migrate(source.url, target)
     assert (again.threads, again.unchanged) == (0, len(threads))
+
+
+OPENING = """
+import fcntl, os, struct, sys
+handle = os.open(sys.argv[1] + "-shm", os.O_RDWR | os.O_CREAT)
+os.ftruncate(handle, 0)
+os.ftruncate(handle, 32768)
+fcntl.fcntl(handle, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 128, 1, 0))
+print("ready", flush=True)
+sys.stdin.read()
+os.unlink(sys.argv[1] + "-shm")
+"""
+
+
+def test_a_source_that_another_process_is_just_opening(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that opens the database has created the -shm and locked it, but not yet written its header."""
+    with writer(source, "fill", "die"):
+        pass
+    opened = SqliteSource._open
+    count = itertools.count(1)
+    process = start("-c", OPENING, str(source.path), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+
+        def open_again(self: SqliteSource) -> None:
+            if next(count) == 3:
+                end(process)
+            opened(self)
+
+        monkeypatch.setattr(SqliteSource, "_open", open_again)
+        reader = open_source(source.url)
+        with reader.snapshot():
+            assert len(list(reader.rows("chat"))) > 0
+        assert next(count) > 3
+        reader.close()
+    finally:
+        process.close()
 
 
 def test_a_quiet_source_that_changes_while_it_is_read_is_read_again(source: Source, target: str) -> None:

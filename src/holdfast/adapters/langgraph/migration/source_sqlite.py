@@ -8,7 +8,9 @@ reads. The files beside the database decide how it can be read without any chang
      empty one, no -shm   and date are compared before the data is used
     -wal with data,       no process has the database open, but the log has not been applied. A private copy of both
      no -shm              files is read
-    -wal and -shm         read-only, including the -shm; SQLite's locks protect the reader, also from a writer that dies
+    -wal and -shm         read-only, including the -shm; SQLite's locks protect the reader, also from a dying writer.
+                          While another process creates or removes both files, SQLite reports that it cannot write to
+                          them; the files are then examined again
 
 POSIX drops all locks of a process on a file when the process closes any handle of it. Another SQLite connection of this
 process would lose its locks when the source is closed, so a database that this process has open is refused.
@@ -20,6 +22,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,9 +48,11 @@ _COLUMNS: Final = {
     "writes": {"thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "value"},
 }
 _BUSY_MS: Final = 20_000
+_REOPEN_S: Final = 0.01
 _WAL_MARK_AT: Final = 18
 _URI: Final = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
+_FIRST_READ: Final = "SELECT 1 FROM sqlite_schema LIMIT 1"
 _COUNT: Final = "SELECT count(*) FROM checkpoints"
 _COUNT_OF: Final = "SELECT count(*) FROM checkpoints WHERE thread_id IN (SELECT value FROM json_each(?))"
 _PAGE_IDS: Final = "SELECT DISTINCT thread_id FROM checkpoints WHERE thread_id > ? ORDER BY thread_id LIMIT ?"
@@ -73,6 +78,10 @@ _WRITES: Final = """
 _OLD_WRITES: Final = """
     SELECT '', task_id, idx, channel, type, value FROM writes
     WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"""
+
+
+class _FilesChanged(Exception):
+    """Another process created or removed files of the database while it was opened."""
 
 
 class _Files(NamedTuple):
@@ -105,13 +114,13 @@ class SqliteSource(source.Source):
             raise InvalidInput(f"no SQLite database at {path}")
         _refuse_if_open_here(self._path)
         try:
-            self._open()
-            self._writes = self._check_tables()
-        except apsw.Error as error:
+            with self.snapshot():
+                self._writes = self._check_tables()
+        except source.SourceFailed as error:
             self.close()
-            if isinstance(error, apsw.NotADBError):
+            if isinstance(error.__cause__, apsw.NotADBError):
                 raise InvalidInput(f"{self.shown} is not a SQLite database") from error
-            raise StorageFailed(self._describe(error)) from error
+            raise StorageFailed(str(error)) from error
         except BaseException:
             self.close()
             raise
@@ -140,10 +149,13 @@ class SqliteSource(source.Source):
         """Copy a database and its -wal, which no process has open."""
         self._copy = tempfile.mkdtemp(prefix="holdfast-migrate-")
         path = Path(self._copy) / "source.db"
-        shutil.copyfile(self._path, path)
-        shutil.copyfile(_sibling(self._path, "-wal"), _sibling(path, "-wal"))
+        try:
+            shutil.copyfile(self._path, path)
+            shutil.copyfile(_sibling(self._path, "-wal"), _sibling(path, "-wal"))
+        except FileNotFoundError as error:
+            raise _FilesChanged("the files were changed while they were copied") from error
         if _Files.of(self._path) != files:
-            raise StorageFailed(f"{self.shown} was changed while it was opened; try again")
+            raise _FilesChanged("the files were changed while they were copied")
         return path
 
     def _check_tables(self) -> str:
@@ -183,11 +195,11 @@ class SqliteSource(source.Source):
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        if self._unlocked is not None and _Files.of(self._path) != self._unlocked:
-            self._open()  # a writer has opened the database, so SQLite's locks are needed
-        connection = self._link
         try:
-            connection.execute("BEGIN")
+            connection = self._begin()
+        except (apsw.Error, _FilesChanged) as error:
+            raise source.SourceFailed(self._describe(error)) from error
+        try:
             yield
         except apsw.Error as error:
             self.check()
@@ -196,6 +208,26 @@ class SqliteSource(source.Source):
             with suppress(apsw.Error):
                 if not connection.get_autocommit():
                     connection.execute("ROLLBACK")
+
+    def _begin(self) -> apsw.Connection:
+        """Begin a read transaction; open the files again while another process creates or removes the -wal."""
+        end = time.monotonic() + _BUSY_MS / 1000
+        while True:
+            try:
+                if self._connection is None or self._is_outdated():
+                    self._open()
+                self._link.execute("BEGIN")
+                self._all(_FIRST_READ)
+                return self._link
+            except (apsw.ReadOnlyError, apsw.CantOpenError, _FilesChanged):
+                self.close()
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_REOPEN_S)
+
+    def _is_outdated(self) -> bool:
+        """Whether a writer has opened a database that is read without locks."""
+        return self._unlocked is not None and _Files.of(self._path) != self._unlocked
 
     def rows(self, thread_id: str) -> Iterator[source.Row]:
         for namespace, checkpoint_id in self._link.execute(_KEYS, (thread_id,)):
@@ -226,7 +258,7 @@ class SqliteSource(source.Source):
     def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._link.execute(statement, values).fetchall()
 
-    def _describe(self, error: apsw.Error) -> str:
+    def _describe(self, error: Exception) -> str:
         return f"{self.shown}: {error} ({type(error).__name__})"
 
 
