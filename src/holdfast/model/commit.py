@@ -29,7 +29,8 @@ class Guard(Part, frozen=True):
 
     `holder`: the claim with this fence and nonce is the run's claim.
     `plain`: the run is not claimed. A claim whose lease has expired is revoked by the write.
-    `outsider`: nothing is required; such a commit only concerns the inbox, due timers and delivered outbox items.
+    `outsider`: nothing is required; such a commit only concerns the inbox, open gates, due timers and delivered outbox
+    items.
     """
 
     kind: Literal["holder", "plain", "outsider"] = "plain"
@@ -124,11 +125,13 @@ class NewAttachment(Part, frozen=True):
 
 
 class NewGate(Part, frozen=True):
-    """A gate to open."""
+    """A gate to open, or the new body and expiry of an open gate."""
 
     gate: str
     body: bytes
     expires_us: int | None = None
+    replaces: int | None = None
+    """The checksum of the gate's row as it was read: the gate must still be open, not expired and unchanged."""
 
 
 class NewItem(Part, frozen=True):
@@ -139,6 +142,8 @@ class NewItem(Part, frozen=True):
     key: str
     by: str
     body: bytes
+    expects: int | None = None
+    """Of an answer: the checksum of the gate's row as it was read. A gate that has changed since refuses the answer."""
 
 
 class ReturnedItem(Part, frozen=True):

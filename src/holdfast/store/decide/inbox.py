@@ -47,28 +47,49 @@ def _admit(draft: Draft, new: NewItem) -> Refused | None:
         return None
     if new.kind not in ("answer", "expiry"):
         return None
-    gate = draft.verified(draft.reads.gate(draft.run.run, new.name)) if draft.reads else None
-    if gate is None:
-        return Refused(Reason.GATE_CLOSED, draft.run, "unknown", new.name)
-    if gate.state == "answered":
-        return Refused(Reason.ANSWERED, draft.run, new.name, gate)
-    expired = gate.expires_us is not None and gate.expires_us <= draft.now_us
-    if gate.state != "open" or (expired and new.kind == "answer"):
-        return Refused(Reason.GATE_CLOSED, draft.run, "expired" if gate.state == "open" else gate.state, new.name)
-    if new.kind == "expiry" and not expired:
-        return Refused(Reason.NOT_EXPIRED, draft.run)
     if new.kind == "answer":
+        gate = _open_gate(draft, new.name, new.expects)
+        if isinstance(gate, Refused):
+            return gate
         gate = _replace(gate, state="answered", answered_us=draft.now_us, answered_by=new.by, seal=0)
     else:
+        gate = _open_gate(draft, new.name, None, expired=True)
+        if isinstance(gate, Refused):
+            return gate
         gate = _replace(gate, state="expired", seal=0)
     draft.gates = [*draft.gates, draft.seal(gate)]
     return None
 
 
+def _open_gate(draft: Draft, name: str, expected: int | None, *, expired: bool = False) -> GateRow | Refused:
+    """The open gate of that name, with the `expected` checksum; one that has expired only if `expired`."""
+    gate = draft.verified(draft.reads.gate(draft.run.run, name)) if draft.reads else None
+    if gate is None:
+        return Refused(Reason.GATE_CLOSED, draft.run, "unknown", name)
+    if gate.state == "answered":
+        return Refused(Reason.ANSWERED, draft.run, name, gate)
+    is_late = gate.expires_us is not None and gate.expires_us <= draft.now_us
+    if gate.state != "open" or (is_late and not expired):
+        return Refused(Reason.GATE_CLOSED, draft.run, "expired" if gate.state == "open" else gate.state, name)
+    if expired and not is_late:
+        return Refused(Reason.NOT_EXPIRED, draft.run)
+    if expected is not None and gate.seal != expected:
+        return Refused(Reason.CHANGED, draft.run, name, gate)
+    return gate
+
+
 def set_gates(draft: Draft, commit: Commit) -> Refused | None:
-    """Open gates, each name once in a run, and close gates that are still open."""
+    """Open gates, each name once in a run; replace the bodies of open gates; close gates that are still open."""
     rows = []
     for new in commit.gates:
+        if new.replaces is not None:
+            if draft.run.status in TERMINAL:
+                return Refused(Reason.ENDED, draft.run)
+            found = _open_gate(draft, new.gate, new.replaces)
+            if isinstance(found, Refused):
+                return found
+            rows.append(draft.seal(_replace(found, body=new.body, expires_us=new.expires_us, seal=0)))
+            continue
         old = draft.reads.gate(draft.run.run, new.gate) if draft.reads else None
         if old is not None:
             return Refused(Reason.GATE_CLOSED, draft.run, f"already there ({old.state})", new.gate)

@@ -120,7 +120,7 @@ EFFECTS: Final = Table(rows.EffectRow, ("key", "name", "created_us"), numbered=T
 ATTACHMENTS: Final = Table(
     rows.AttachmentRow, ("lane", "checkpoint_id", "name"), numbered=True, renamed={"key": "name"}
 )
-GATES: Final = Table(rows.GateRow, ("gate", "opened_us", "expires_us", "body"))
+GATES: Final = Table(rows.GateRow, ("gate", "opened_us"))
 TIMERS: Final = Table(rows.TimerRow, ("timer",))
 ITEMS: Final = Table(
     rows.ItemRow,

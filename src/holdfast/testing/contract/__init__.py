@@ -15,6 +15,7 @@ from holdfast.testing.contract.attachments import AttachmentContract, JournalCon
 from holdfast.testing.contract.claims import ClaimContract
 from holdfast.testing.contract.commits import CommitContract, LedgerContract
 from holdfast.testing.contract.fork import ForkContract, LoadContract
+from holdfast.testing.contract.gates import GateContract
 from holdfast.testing.contract.inbox import InboxContract
 from holdfast.testing.contract.journal_pruning import JournalPruningContract
 from holdfast.testing.contract.lane_heads import LaneHeadContract, ParentContract
@@ -38,6 +39,7 @@ class StoreContract(
     JournalPruningContract,
     ForkContract,
     InboxContract,
+    GateContract,
     LedgerContract,
     AttachmentContract,
     SearchContract,
@@ -57,6 +59,7 @@ __all__ = [
     "ClaimContract",
     "CommitContract",
     "ForkContract",
+    "GateContract",
     "InboxContract",
     "JournalContract",
     "JournalPruningContract",

@@ -1,0 +1,30 @@
+"""The table of routes: path, method, who may use it, and which function answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from starlette.responses import Response
+
+from holdfast.web.site import Context
+
+Handler = Callable[[Context], Response]
+
+
+class Page(NamedTuple):
+    """A route. POST routes of kind `page` need the CSRF token of the session."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    handler: Handler
+    role: str = "viewer"
+    kind: Literal["page", "api"] = "page"
+    """`api`: GET with a cookie or a bearer token; everything else only with a bearer token."""
+
+
+def pages() -> list[Page]:
+    """All routes. Ids in paths are percent-encoded, a slash too."""
+    from holdfast.web.pages import home
+
+    return [*home.PAGES]
