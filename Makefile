@@ -13,13 +13,17 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 # One worker more than there are cores: some tests wait for leases, timers and other processes.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: demo test check format bench torture langgraph-upstream lock clean
+.PHONY: demo test test-browser check format bench bench-web torture langgraph-upstream lock clean
 
 demo: .venv/.ready
 	@$(BIN)/python -m holdfast.demo
 
 test: .venv/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# A part of `make test`: the page in a real browser, /usr/bin/chromium. Without it these tests are skipped.
+test-browser: .venv/.ready
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/web/browser $(ARGS)
 
 check: .venv/.ready
 	$(BIN)/ruff format --check .
@@ -44,6 +48,10 @@ langgraph-upstream: .venv/.ready
 
 bench: .venv-bench/.ready
 	.venv-bench/bin/python -m bench $(ARGS)
+
+# The page with 200 open pages, and its first paint with 10,000 gates; needs /usr/bin/chromium: make bench-web ARGS="--rounds 5"
+bench-web: .venv/.ready
+	$(BIN)/python -m bench.web_load $(ARGS)
 
 .venv/.ready: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Holdfast needs Python 3.11 or newer; none was found"; exit 1; }

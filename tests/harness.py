@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import StorageFailed
 from holdfast.model.commit import Commit, Guard
 from holdfast.runtime.reaper import redeliver
+from holdfast.store.liveness import _held_locks
 from holdfast.store.port import RunQuery, StorePort
 from holdfast.store.sqlite.sqlite_store import SqliteStore
 from tests.faulty_port import Wire
@@ -111,6 +113,7 @@ class Stage:
         port = self.onlooker.port
         if isinstance(port, SqliteStore):
             sign = Path(port._owners._path(owner))
+            release_as_dead(str(sign))
             sign.parent.mkdir(exist_ok=True)
             sign.touch()
             return
@@ -168,6 +171,13 @@ class Stage:
 
     def status(self, run_id: str | None = None) -> str:
         return self.app.handle(run_id or self.run_id).status()
+
+
+def release_as_dead(path: str) -> None:
+    """Release the lock of an owner as the end of its process does: its file stays."""
+    handle, _ = _held_locks.handles.pop(path, (None, 0))
+    if handle is not None:
+        os.close(handle)
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = 240.0) -> None:

@@ -1,12 +1,14 @@
 """The demo: an agent whose process is killed in the middle of a payment.
 
 The model is scripted, and the bank keeps a book. At the end the ledger of side effects must agree with that book.
+With `--web` the page is served on the store of the demo, beside a worker, until it is stopped.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -87,13 +89,14 @@ def model(messages: list[Data]) -> Data:
     """Reply as a language model would, from a script."""
     time.sleep(0.15)
     results = [message["content"] for message in messages if message["role"] == "tool"]
+    order = re.findall(r"order ([\w-]+)", messages[0]["content"])[0]
     if not results:
-        return {"role": "assistant", "content": "Let me look at the order.", "tool": "find_order", "args": [ORDER]}
+        return {"role": "assistant", "content": "Let me look at the order.", "tool": "find_order", "args": [order]}
     if len(results) == 1:
         return {"role": "assistant", "content": "Where is the parcel?", "tool": "track", "args": [results[0]["parcel"]]}
     if len(results) == 2:
         amount = results[0]["paid"]
-        return {"role": "assistant", "content": "It is lost.", "tool": "refund", "args": [ORDER, amount]}
+        return {"role": "assistant", "content": "It is lost.", "tool": "refund", "args": [order, amount]}
     if isinstance(results[-1], dict):
         return {"role": "assistant", "content": f"Your money is on its way, receipt {results[-1]['receipt']}."}
     return {"role": "assistant", "content": f"I am sorry, your refund was {results[-1]}."}
@@ -119,7 +122,7 @@ _BOLD, _DIM, _RED, _GREEN, _END = (
 
 
 def main(arguments: list[str]) -> None:
-    """Run the demo, or with arguments one of its processes."""
+    """Run the demo, with `--web` the page after it, or with other arguments one of its processes."""
     if arguments[:1] == ["start"]:
         app_in(arguments[1]).start("support_agent", _QUESTION, run_id=RUN_ID)
     elif arguments[:1] == ["answer"]:
@@ -127,9 +130,13 @@ def main(arguments: list[str]) -> None:
         app_in(arguments[1]).answer(RUN_ID, approve, by=arguments[3])
     elif arguments[:1] == ["resume"]:
         app_in(arguments[1]).resume(RUN_ID)
+    elif arguments[:1] == ["worker"]:
+        app_in(arguments[1]).worker(concurrency=2).run()
     else:
         with tempfile.TemporaryDirectory() as directory:
             show(directory)
+            if "--web" in arguments or accepts_the_page():
+                serve(directory)
 
 
 def show(directory: str) -> None:
@@ -153,6 +160,35 @@ def show(directory: str) -> None:
         timeline(app, since=seen)
         say(f"{_BOLD}The customer reads:{_END} {app.handle(RUN_ID).result(timeout=60)}")
         books(app, directory)
+
+
+def accepts_the_page() -> bool:
+    """Offer the page; without a terminal, print the command that opens it."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        say(f"{_BOLD}The page shows this run, and a second one that waits for you.{_END}")
+        return input("    open it? yes or no (no) ").strip().lower() in ("y", "yes")
+    say("To see the run on a page: holdfast demo --web")
+    return False
+
+
+def serve(directory: str) -> None:
+    """Serve the page on the store of the demo, beside a worker, until Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with app_in(directory) as app:
+        app.start("support_agent", _QUESTION.replace(ORDER, "B-18"), run_id="order-18", enqueue=True)
+    say(f"{_BOLD}Open this address.{_END} Ctrl-C ends the page, and the demo removes its store.")
+    store = f"sqlite:{Path(directory) / 'runs.db'}"
+    page = subprocess.Popen([sys.executable, "-m", "holdfast", "web", "--store", store, "--port", "0"])
+    worker = begin("worker", directory)
+    try:
+        page.wait()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        for process in (page, worker):
+            process.terminate()
+        for process in (page, worker):
+            process.wait(60)
 
 
 def begin(*arguments: str) -> subprocess.Popen[bytes]:

@@ -94,6 +94,36 @@ def _check_rare_id(what: str, value: str) -> str:
     return value
 
 
+_VIA: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+
+
+class KeyedItem(Protocol):
+    """An inbox item."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+
+
+def check_via(value: object) -> str:
+    """Return `value` if it can name where an action came from: a short word such as `web`, or the empty text."""
+    if type(value) is str and (not value or _VIA.fullmatch(value)):
+        return value
+    raise InvalidId(f"via must be a word of a-z, 0-9, _ and -, as 'web', or empty, not {value!r}")
+
+
+def item_key(kind: str, via: str, token: bytes) -> str:
+    """The key of a new inbox item, with where it came from: `answer/web/…`, or `answer/…` for code."""
+    return f"{kind}/{via}/{token.hex()}" if via else f"{kind}/{token.hex()}"
+
+
+def via_of(item: KeyedItem) -> str:
+    """Where an inbox item came from, according to its key; empty for code, and for keys that callers gave."""
+    parts = item.key.split("/")
+    return parts[1] if len(parts) == 3 and parts[0] == item.kind and _VIA.fullmatch(parts[1]) else ""
+
+
 _EPOCH: Final = re.compile(r"(?:\?\d+)?(?:@\d+)?\Z")
 _NUMBER: Final = re.compile(r"[#%]\d+\Z")
 _DIGEST: Final = re.compile(r":(?:[0-9a-f]{16}|\?)(?=#\d+\Z)")

@@ -50,6 +50,14 @@ CLAIMS_PER_COMMIT_MAX: Final = 1_000
 """Ready runs claimed at once."""
 RUNS_PAGE_MAX: Final = 1_000
 """Runs in one page of a list."""
+APPROVALS_MAX: Final = 20
+"""How many people may have to approve a gate."""
+ESCALATIONS_MAX: Final = 20
+"""Levels of escalation of a gate."""
+ASSIGNMENTS_MAX: Final = 100
+"""How often the people that may answer a gate can be changed."""
+CATALOG_ENTRY_BYTES_MAX: Final = 1 * MIB
+"""One published workflow, encoded."""
 NUMBER_MAX: Final = 2**32 - 1
 """Checkpoints, journal positions, effects and inbox items of one run are each numbered up to this."""
 STEP_MAX: Final = 2**53

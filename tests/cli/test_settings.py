@@ -71,8 +71,8 @@ def test_a_setting_there_is_not_is_wrong_usage_and_those_there_are_are_named(tmp
     done = run("list", cwd=tmp_path)
     assert done.code == 2
     assert (
-        "[tool.holdfast] in pyproject.toml has 'App', 'stor', which is not a setting; the settings are store and app"
-        in done.err
+        "[tool.holdfast] in pyproject.toml has 'App', 'stor', which is not a setting; "
+        "the settings are store, app, web and notifications" in done.err
     )
 
 

@@ -14,6 +14,7 @@ import holdfast
 import holdfast.graphs
 import holdfast.testing
 from holdfast.engine.effect_outcome import Happened
+from holdfast.runtime.app_control import Controlling
 from holdfast.runtime.async_app import AsyncApp, AsyncHandle
 from holdfast.runtime.graph_workflows import Declaring
 from tests.docs.test_documents import example_of
@@ -49,7 +50,7 @@ def prepared() -> dict[str, Any]:
     return {"holdfast": holdfast, "app": app, "refund": refund, "greet": greet, "handle": handle}
 
 
-@pytest.mark.parametrize("name", public(holdfast.App))
+@pytest.mark.parametrize("name", [*public(holdfast.App), *public(Controlling)])
 def test_every_verb_of_an_app_has_an_example_and_it_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     if name == "close":
         return
@@ -110,7 +111,7 @@ def test_what_is_awaited_has_the_names_and_arguments_of_what_blocks() -> None:
     ]  # fmt: skip
     apart = {"workflow", "undo", "upgrade", "knows", "worker", "close", "aio", "function", "graph", "registry"}
     for blocking, awaiting in pairs:
-        names = {name for cls in blocking.__mro__[:2] for name in public(cls)} - apart
+        names = {name for cls in blocking.__mro__[:3] for name in public(cls)} - apart
         assert names == set(public(awaiting)) - apart
         for name in names:
             theirs = list(inspect.signature(getattr(blocking, name)).parameters)

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import AsyncRun, InvalidInput, NotFound, RunClaimed
 from holdfast.errors import RollbackFailed, RollbackRefused, StorageFailed
-from holdfast.model.views import RollbackPlan
+from holdfast.model.rollback_plan import RollbackPlan
 from holdfast.testing import replay
 from tests.harness import Stage
 

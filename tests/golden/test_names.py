@@ -20,6 +20,10 @@ def test_the_names_on_disk_are_those_of_the_committed_list() -> None:
 def test_no_name_of_an_earlier_version_was_changed_or_moved(version: Path) -> None:
     for place, names in read_names(version).items():
         now = NAMES[place]
+        if place == "sqlite pragmas":  # the version of the schema grows; an older file is migrated when it is opened
+            assert (now[0], now[2]) == (names[0], names[2])
+            assert now[1] >= names[1]
+            continue
         assert [name for name in now if name in names] == names, place
         if place == "archive" or "seal" in names:  # read by position: new fields come last
             assert now[: len(names)] == names, place

@@ -126,14 +126,27 @@ def test_a_killed_process_is_taken_over_at_once_and_a_living_or_stopped_one_is_n
 def test_a_process_that_ends_well_leaves_nothing_behind(url: str, processes: list[Process]) -> None:
     with holdfast.open(url) as store:
         store.save("run", 1)
-        process = holding(processes, url, "w1", "run")
+        process = holding(processes, url, "w1")
         assert len(signs(url)) == 1
         assert process.end() == 0
         assert signs(url) == []
-        assert not liveness_of(store.port).owner_is_dead("w1"), "it has not died"
-        assert store.claim("run", owner="w2") is None
         store.announce("w2")
         assert len(signs(url)) == 1
+    assert signs(url) == []
+
+
+def test_a_process_that_closes_its_store_with_a_claim_is_known_to_have_ended(
+    url: str, processes: list[Process]
+) -> None:
+    with holdfast.open(url) as store:
+        store.save("run", 1)
+        process = holding(processes, url, "w1", "run")
+        assert store.claim("run", owner="w2") is None
+        assert process.end() == 0
+        assert liveness_of(store.port).owner_is_dead("w1")
+        claim = store.claim("run", owner="w2")
+        assert claim is not None
+        claim.release()
     assert signs(url) == []
 
 

@@ -109,7 +109,7 @@ class Following:
     def _ask(self, gate: GateInfo) -> None:
         answer = ask_gate(self.session, gate)
         try:
-            self._watch(lambda: self.app.answer(gate.run_id, answer, by=self.by, gate=gate.gate))
+            self._watch(lambda: self.app.answer(gate.run_id, answer, by=self.by, gate=gate.gate, via="cli"))
         except (errors.AlreadyAnswered, errors.GateClosed) as late:
             self.session.out.note(f"  {late}")
 

@@ -59,6 +59,12 @@ def show_gate(session: Session, gate: GateInfo) -> None:
             out.note(f"  {line}")
     if gate.who:
         out.note(out.styled(f"for {', '.join(gate.who)}", dim=True))
+    if gate.not_by:
+        out.note(out.styled(f"not for {', '.join(gate.not_by)}", dim=True))
+    if gate.approvals > 1:
+        names = ", ".join(approval.by for approval in gate.approved)
+        counted = f"{len(gate.approved)} of {gate.approvals} approvals" + (f": {names}" if names else "")
+        out.note(out.styled(counted, dim=True))
     if gate.expires_at is not None:
         out.note(out.styled(f"expires {out.time(gate.expires_at)}", dim=True))
 

@@ -7,6 +7,7 @@ Relative paths in it are relative to its directory, so every directory of a proj
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,8 +19,21 @@ STORE_DEFAULT: Final = "sqlite:holdfast.db"
 DEFAULT: Final = "default"
 """The source of a setting that is not set anywhere."""
 _FILE: Final = "pyproject.toml"
-_KNOWN: Final = ("store", "app")
+_KNOWN: Final = ("store", "app", "web", "notifications")
 """The keys of `[tool.holdfast]`; any other is reported as a mistake."""
+_WEB: Final = {
+    "host": str,
+    "port": int,
+    "users": str,
+    "allowed-host": list,
+    "proxy-header": str,
+    "groups-header": str,
+    "trust": list,
+    "role": str,
+    "behind-https": bool,
+    "mask": list,
+}
+"""The keys of `[tool.holdfast.web]`: options of `holdfast web`, and their types. Those of lists may be repeated."""
 _FILE_BYTES_MAX: Final = 16 << 20
 
 
@@ -46,6 +60,50 @@ def store_setting(given: str | None) -> Setting:
 def app_setting(given: str | None) -> Setting | None:
     """Return the user's app, if one is named."""
     return _find("app", given, "HOLDFAST_APP", "--app")
+
+
+def web_settings() -> dict[str, object]:
+    """Return `[tool.holdfast.web]`: options of `holdfast web`, by their names. Relative paths are resolved."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        path = folder / _FILE
+        if path.is_file():
+            table = _tool_table(path).get("web", {})
+            where = f"[tool.holdfast.web] in {os.path.relpath(path)}"
+            if not isinstance(table, dict):
+                raise InvalidInput(f"{where} must be a table")
+            for name, value in table.items():
+                if name not in _WEB:
+                    raise InvalidInput(f"{where} has {name!r}, which is not a setting; they are {_and_list(_WEB)}")
+                if type(value) is not _WEB[name]:
+                    raise InvalidInput(f"{name} in {where} must be of the type {_WEB[name].__name__}, not {value!r}")
+                if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+                    raise InvalidInput(f"{name} in {where} must be a list of texts")
+            return table | ({"users": str(folder / table["users"])} if "users" in table else {})
+    return {}
+
+
+def notifications_settings() -> tuple[dict[str, object], Path] | None:
+    """Return `[tool.holdfast.notifications]` and the directory of relative paths in it; None if there is no table.
+
+    Paths that the page masks are masked in notifications, too.
+    """
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        path = folder / _FILE
+        if path.is_file():
+            table = _tool_table(path).get("notifications")
+            if table is None:
+                return None
+            if not isinstance(table, dict):
+                raise InvalidInput(f"[tool.holdfast.notifications] in {os.path.relpath(path)} must be a table")
+            own, shared = table.get("mask", []), web_settings().get("mask", [])
+            both = [*own, *shared] if isinstance(own, list) and isinstance(shared, list) else own
+            return table | ({"mask": both} if both else {}), folder
+    return None
+
+
+def _and_list(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}"
 
 
 def _find(name: str, given: str | None, variable: str, option: str) -> Setting | None:
@@ -89,7 +147,7 @@ def _tool_table(path: Path) -> dict[str, object]:
     if unknown:
         raise InvalidInput(
             f"[tool.holdfast] in {name} has {', '.join(map(repr, unknown))}, which is not a setting; "
-            f"the settings are {' and '.join(_KNOWN)}"
+            f"the settings are {_and_list(_KNOWN)}"
         )
     return table
 

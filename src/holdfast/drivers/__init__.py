@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping
+from types import GeneratorType
 from typing import Any, TypeVar
 
 from holdfast.errors import BlockingCall
@@ -31,28 +32,40 @@ class BlockingDriver:
         self._handlers = handlers or {}
 
     def run(self, plan: Plan[R]) -> R:
-        """Execute the plan and return its result."""
+        """Execute the plan and return its result.
+
+        An error that does not come from the plan is thrown into it, also Ctrl-C between two steps: only the plan can
+        release what it holds.
+        """
         handlers = self._handlers
+        result: object = None
+        thrown: BaseException | None = None
         try:
-            step = next(plan)
             while True:
                 try:
-                    kind = type(step)
-                    result: object
-                    if kind is Commit:
-                        result = self._commit(step)  # type: ignore[arg-type]
-                    elif kind in handlers:
-                        result = handlers[kind](step)
-                    else:
-                        result = step()  # type: ignore[operator]
-                except BaseException as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(result)
-                    result = None  # a large result is not held here while the plan commits it
-        except StopIteration as done:
-            value: R = done.value
-            return value
+                    while True:
+                        if thrown is None:
+                            step = plan.send(result)
+                            result = None  # a large result is not held here while the plan commits it
+                        else:
+                            error, thrown = thrown, None
+                            step = plan.throw(error)
+                        kind = type(step)
+                        if kind is Commit:
+                            result = self._commit(step)  # type: ignore[arg-type]
+                        elif kind in handlers:
+                            result = handlers[kind](step)
+                        else:
+                            result = step()  # type: ignore[operator]
+                except BaseException as raised:
+                    if isinstance(plan, GeneratorType) and plan.gi_frame is None:  # the plan has ended
+                        if isinstance(raised, StopIteration):
+                            value: R = raised.value
+                            return value
+                        raise
+                    thrown = raised
+        finally:
+            plan.close()
 
 
 def forbid_in_loop(name: str) -> None:

@@ -176,6 +176,13 @@ class Item(Command):
     by: str
     at_us: int
     value: object
+    via: str = ""
+    """Where it came from, as `web` or `cli`; empty for code."""
+
+    @property
+    def source(self) -> EntryData:
+        """What a journal entry records of where the item came from; empty for code."""
+        return {"via": self.via} if self.via else {}
 
 
 class ReadState(Command):

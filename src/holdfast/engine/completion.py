@@ -56,9 +56,9 @@ def describe_end(error: BaseException | None) -> str:
 def _last_entry(exe: Execution, result: object, error: BaseException | None) -> tuple[EntryData, bytes]:
     """The entry that ends the run, and the encoding of its result, if known."""
     if exe.root.cleanup or exe.cancel is not None:
-        by = exe.cancel.by if exe.cancel is not None else ""
+        facts = {"by": exe.cancel.by, **exe.cancel.source} if exe.cancel is not None else {"by": ""}
         exe.take_requests(exe.root)  # else a rollback would be cancelled again
-        entry: EntryData = {"kind": CANCELLED, "by": by}
+        entry: EntryData = {"kind": CANCELLED, **facts}
         if isinstance(error, Exception):
             entry["error"] = failure_of(error)
         return entry, b""

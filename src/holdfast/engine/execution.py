@@ -51,6 +51,10 @@ class Execution:
 
     unsatisfied = ""
     """The stage of a declared workflow that ended in this turn although its condition was not met."""
+    exiting: BaseException | None = None
+    """The task was cancelled, or the process is exiting: raised by every further call."""
+    handled: BaseException | None = None
+    """The exception that the caller was handling when it called the workflow."""
 
     def __init__(
         self,
@@ -101,7 +105,7 @@ class Execution:
         self._claimed: dict[int, object] = {}
         # --- requests from outside
         by = record.cancelled_by
-        self.cancel = Item(0, "cancel", "cancel", by, 0, None) if by is not None else None
+        self.cancel = Item(0, "cancel", "cancel", by, 0, None, record.cancelled_via) if by is not None else None
         self.interrupt_pending = by is not None
         """The next call must first check for a cancel, a pause or a stop."""
         self.pause: Item | None = None
@@ -183,7 +187,8 @@ class Execution:
             return
         if not scope.cleanup:
             self.take_requests(scope)
-            yield from self.write(scope, [scope.entry("cancelling", call, keyed, by=self.cancel.by)])
+            entry = scope.entry("cancelling", call, keyed, by=self.cancel.by, **self.cancel.source)
+            yield from self.write(scope, [entry])
             scope.cleanup = True
         raise Cancelled(f"run {self.run_id!r} was cancelled by {self.cancel.by!r}")
 
@@ -255,10 +260,14 @@ class Execution:
         return error
 
     def check_unwinding(self, error: BaseException | None) -> None:
-        """Stop a call that code makes while it handles `error`, if that means that the run waits.
+        """Stop a call that code makes while it handles `error`, if that means that the run waits or is interrupted.
 
         A `finally` block or a context manager runs then, but the run will continue inside it.
         """
+        if self.exiting is not None:
+            raise self.exiting
+        if isinstance(error, KeyboardInterrupt) and error is not self.handled:
+            raise error
         suspended = error
         while isinstance(suspended, BaseExceptionGroup):
             suspended = next((part for part in suspended.exceptions if _is_suspension(part)), None)
@@ -328,7 +337,7 @@ class Execution:
         elif self.pause is not None:
             status = PAUSED
             self.take_requests(root)
-            entries.append({"kind": "paused", "by": self.pause.by})
+            entries.append({"kind": "paused", "by": self.pause.by, **self.pause.source})
         else:
             status, entries = WAITING, self._unreached_entries()
         more: WriteOptions = {"status": status, "release": True}

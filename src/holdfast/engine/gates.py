@@ -7,13 +7,13 @@ commit that records it, so it is neither lost nor used twice.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.drivers import Plan
-from holdfast.engine.commands import EntryData, Now, OpenGate, ReadGate, Send
+from holdfast.engine.approvals import GateRules, is_approval, people
+from holdfast.engine.commands import EntryData, Item, Now, OpenGate, ReadGate, Send
 from holdfast.engine.execution import SHORT_WAIT_US, US, Execution
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import wait_here
@@ -90,6 +90,7 @@ def wait_for(exe: Execution, scope: Scope, event: str, timeout: object, default:
         if item is not None:
             scope.take.append(item.number)
             entry = scope.entry("received", call, keyed, event=event, value=item.value, by=item.by, item=item.number)
+            entry |= item.source
             scope.pending.append(entry)
             if entries and "timer" in entries[0]:
                 exe.record.timers.discard(entries[0]["timer"])
@@ -141,21 +142,23 @@ class Gate(msgspec.Struct, gc=False):
     prompt: str
     form: Form
     show: object = None
-    who: tuple[str, ...] = ()
+    rules: GateRules = GateRules()
     expires_s: float | None = None
     expired: object = "deny"
     purpose: Literal["ask", "in_doubt"] = "ask"
 
     def body(self) -> EntryData:
         """The stored gate: everything that another process needs to show it and to check an answer."""
+        rules = self.rules.to_body()
         return {
-            "v": 1,
+            "v": rules.pop("v"),
             "prompt": self.prompt,
             "form": self.form.as_data(),
             "show": self.show,
-            "who": list(self.who),
+            "who": list(self.rules.who),
             "purpose": self.purpose,
             "expired": self.expired,
+            **rules,
         }
 
 
@@ -170,19 +173,26 @@ class AskSpec(msgspec.Struct, gc=False, kw_only=True):
     expired: object = "deny"
     key: str | None = None
     name: str = "ask"
+    rules: GateRules = GateRules()
 
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, str) or not self.prompt:
             raise InvalidInput(f"ask needs a question as text, not {self.prompt!r}")
         if self.expires is not None:
             self.expires = seconds_us("expires", self.expires, "above 0") / US
+        self.rules = GateRules(people("who", self.who))
+
+    def set_rules(self, approvals: int, not_by: object, escalate: object) -> None:
+        """Set how many must approve, the people that may not answer, and the levels of escalation."""
+        self.rules = GateRules(self.rules.who, people("not_by", not_by), approvals, _levels(escalate))
 
     def gate(self, exe: Execution, name: str) -> Gate:
         """The gate for this question."""
         expires_s = self.expires
         assert not isinstance(expires_s, dt.timedelta)
-        show = exe.codec.round_trip(self.show)
-        return Gate(name, self.prompt, form_of(self.fields), show, _names(self.who), expires_s, self.expired)
+        show, form = exe.codec.round_trip(self.show), form_of(self.fields)
+        self.rules.check_form(form)
+        return Gate(name, self.prompt, form, show, self.rules, expires_s, self.expired)
 
 
 def ask(exe: Execution, scope: Scope, spec: AskSpec) -> Plan[Any]:
@@ -223,12 +233,13 @@ def wait_for_answer(
     yield from exe.check_interrupts(scope, call, keyed, lasting=True)
     if not entries:
         yield from _open(exe, scope, call, keyed, gate)
-    name: str = entries[-1]["gate"]
-    read = exe.inbox_read
+    asked, read = entries[-1], exe.inbox_read
+    name: str = asked["gate"]
     item = exe.find_item(("answer", "expiry"), name)
     if item is None:
         yield from exe.suspend_on(scope, [], read)
     assert item is not None
+    approved = (yield from _approvals(gate, name, item)) if "approvals" in asked else []
     scope.take.append(item.number)
     exe.record.gates.discard(name)
     entry = scope.entry("answered", call, keyed, gate=name, by=item.by, at_us=item.at_us)
@@ -239,8 +250,19 @@ def wait_for_answer(
         entry["answer"] = None if entry["failed"] else own
     else:
         entry["answer"] = item.value
+        entry |= item.source
+    entry |= {"approved": approved} if approved else {}
     scope.pending.append(entry)
     return entry
+
+
+def _approvals(gate: Gate, name: str, item: Item) -> Plan[list[EntryData]]:
+    """The approvals of a gate that needed several, in order; the last may be the answer itself."""
+    body: EntryData = yield ReadGate(name)
+    approved = list(body.get("approved", ()))
+    if item.kind == "answer" and is_approval(gate.form, item.value):
+        approved.append({"by": item.by, "at_us": item.at_us, "via": item.via, "answer": item.value})
+    return approved
 
 
 def _open(exe: Execution, scope: Scope, call: str, keyed: bool, gate: Gate) -> Plan[None]:
@@ -250,6 +272,7 @@ def _open(exe: Execution, scope: Scope, call: str, keyed: bool, gate: Gate) -> P
         expires_us = now_us + int(gate.expires_s * US)
     exe.record.gates.add(gate.name)
     entry = scope.entry("asked", call, keyed, gate=gate.name, prompt=gate.prompt)
+    entry |= {"approvals": gate.rules.approvals} if gate.rules.approvals > 1 else {}
     yield from exe.suspend_on(scope, [entry], gates=(OpenGate(gate.name, gate.body(), expires_us),))
 
 
@@ -280,10 +303,11 @@ def check_denial(form: Form) -> object:
     return denied
 
 
-def _names(who: object) -> tuple[str, ...]:
-    if who is None:
-        return ()
-    names = (who,) if isinstance(who, str) or not isinstance(who, Iterable) else tuple(who)
-    if not all(isinstance(name, str) and name for name in names):
-        raise InvalidInput(f"who must be a name or a list of names, not {who!r}")
-    return names
+def _levels(escalate: object) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """The levels of escalation, checked, soonest first."""
+    found = []
+    for level in escalate if isinstance(escalate, (list, tuple)) else () if escalate is None else (escalate,):
+        if not isinstance(level, (list, tuple)) or len(level) != 2 or not people("escalate", level[1]):
+            raise InvalidInput(f"escalate must be a list of (seconds, who), and {level!r} is not such a pair")
+        found.append((seconds_us("the time in escalate", level[0], "above 0"), people("escalate", level[1])))
+    return tuple(sorted(found, key=lambda level: level[0]))

@@ -57,6 +57,7 @@ class Record:
         """Open gates that the code did not reach when the run last waited."""
         self.timers: set[str] = set()
         self.cancelled_by: str | None = None
+        self.cancelled_via = ""
         self.diverged: Exception | None = None
         """Why the code cannot continue with this journal."""
         self.rollback: list[EntryData] = []
@@ -154,7 +155,7 @@ def _note_open(record: Record, entry: EntryData) -> None:
         case "child_ended":
             record.children.pop(entry["child"], None)
         case "cancelling":
-            record.cancelled_by = entry["by"]
+            record.cancelled_by, record.cancelled_via = entry["by"], entry.get("via", "")
             record.kept.append(entry["position"])
     if "timer" in entry:
         record.timers.add(entry["timer"])

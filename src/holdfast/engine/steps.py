@@ -52,11 +52,12 @@ def step_spec(
 ) -> StepSpec:
     """Check a user's call and name it."""
     if not callable(fn):
-        raise InvalidInput(f"a step is a function and its arguments; {fn!r} cannot be called")
+        raise InvalidInput(f"the call needs a function and its arguments; {fn!r} cannot be called")
     if name is None:
         name = getattr(fn, "__name__", None) or getattr(getattr(fn, "func", None), "__name__", None) or "call"
         name = "lambda" if name == "<lambda>" else name
-    if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout <= TIMEOUT_S_MAX):
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and 0 < timeout <= TIMEOUT_S_MAX):
         raise InvalidInput(f"timeout must be a number of seconds above 0, at most {TIMEOUT_S_MAX}, not {timeout!r}")
     return StepSpec(fn, args, kwargs or {}, check_key("name", name), key, retry, timeout)
 

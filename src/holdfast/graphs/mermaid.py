@@ -43,7 +43,7 @@ def mermaid(graph: definition.Graph, current: str | None = None) -> str:
         left, right = _SHAPES.get(type(stage), ("(", ")"))
         lines.append(f'    {names[stage.id]}{left}"{_quoted(_title(stage))}"{right}')
     for edge in flow.edges:
-        label = _quoted(_label(edge))
+        label = _quoted(label_of(edge))
         arrow = f'-- "{label}" -->' if label else "-->"
         lines.append(f"    {names[edge.source]} {arrow} {names[edge.target]}")
     lines += [
@@ -73,7 +73,8 @@ def _title(stage: definition.AnyStage) -> str:
     return f"{stop}{title}<br/><small>{what}</small>" if what and what != title else f"{stop}{title}"
 
 
-def _label(edge: definition.Edge) -> str:
+def label_of(edge: definition.Edge) -> str:
+    """Return the label of an edge: its own, or its conditions in words."""
     if edge.label:
         return edge.label
     return "otherwise" if edge.default else " and ".join(_condition(condition) for condition in edge.conditions)

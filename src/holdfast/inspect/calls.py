@@ -32,7 +32,9 @@ KINDS: Final = {
 _ROLLBACK: Final = frozenset({"rolling_back", "undoing", "undone", "undo_failed", "rolled_back"})
 FACTS: Final = {
     **dict.fromkeys(("completed", "failed", "cancelled"), "ended"),
-    **{kind: kind for kind in ("started", "version", "paused", "diverged", "forked", "pruned", "definition")},
+    **{
+        kind: kind for kind in ("started", "version", "paused", "resumed", "diverged", "forked", "pruned", "definition")
+    },
     "unreached": "unreached",
 }
 """The kind of row for each kind of entry that is not part of a call."""

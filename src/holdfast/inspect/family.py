@@ -1,16 +1,17 @@
-"""Families of runs as trees: the runs, their forks, checkpoints and rollbacks."""
+"""Families of runs as trees: the runs, their forks, checkpoints and rollbacks; and parents and children."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Container
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.inspect.calls import number_of
+from holdfast.errors import DamagedData
+from holdfast.inspect.calls import number_of, text_of
 from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
-from holdfast.model.views import View
+from holdfast.model.views import RunInfo, View
 from holdfast.operations.context import StoreContext
 from holdfast.operations.read import known_run, retry_if_changed
 from holdfast.operations.store import Store
@@ -164,3 +165,99 @@ def split_origin(origin: str | None, known: Container[str] = ()) -> tuple[str | 
         at = origin.find("@", at + 1)
     source, sign, place = origin.rpartition("@")
     return (source, place) if sign else (origin, None)
+
+
+# --- parents and children --------------------------------------------------------------------------------------------
+
+RELATIVES_MAX: Final = 100
+_ENTRIES_SEARCHED: Final = 2_000
+
+
+class Relative(View, frozen=True, kw_only=True):
+    """A parent or a child of a run."""
+
+    run_id: str
+    call: str
+    """The call of the parent that started the child."""
+    detached: bool
+    info: RunInfo | None
+    """None: it is not in this store any more, or damaged."""
+
+
+class Relatives(View, frozen=True, kw_only=True):
+    """The parents of a run, the nearest first, and its children, newest first."""
+
+    parents: tuple[Relative, ...]
+    children: tuple[Relative, ...]
+    more_children: bool
+
+
+def relatives(store: Store, run_id: str) -> Relatives:
+    """Return the parents and the children of a run.
+
+    Children are found by their ids, which begin with that of their parent, and in the newest part of the journal.
+
+    Example:
+        [child.run_id for child in relatives(store, "order-17").children]
+    """
+    core = store.access.core
+    run = known_run(core, run_id)
+    rows = {row.run_id: row for row in core.port.runs(RunQuery(prefix=f"{run_id}/", limit=10 * RELATIVES_MAX))}
+    searched = core.port.rows(EntryRow, run.run, max(0, run.position - _ENTRIES_SEARCHED), _ENTRIES_SEARCHED)
+    for entry in [entry for entry in searched if entry.kind == "child"]:
+        name = _entry_data(run, entry).get("child")
+        row = core.port.run(name) if isinstance(name, str) and name and name not in rows else None
+        rows |= {row.run_id: row} if row is not None else {}
+    children = []
+    for row in rows.values():
+        parent = _parent_of(core, row)
+        if parent is not None and parent.run_id == run_id:
+            child = Relative(run_id=row.run_id, call=parent.call, detached=parent.detached, info=_info(row))
+            children.append((row.run, child))
+        if len(children) > RELATIVES_MAX:
+            break
+    ordered = [child for _, child in sorted(children, key=lambda pair: -pair[0])]
+    return Relatives(
+        parents=tuple(_parents(core, run)),
+        children=tuple(ordered[:RELATIVES_MAX]),
+        more_children=len(ordered) > RELATIVES_MAX,
+    )
+
+
+def _parents(core: StoreContext, run: RunRow) -> list[Relative]:
+    found: list[Relative] = []
+    parent = _parent_of(core, run)
+    while parent is not None and len(found) < RELATIVES_MAX and parent.run_id not in {run.run_id, *_ids(found)}:
+        row = core.port.run(parent.run_id)
+        found.append(msgspec.structs.replace(parent, info=None if row is None else _info(row)))
+        parent = None if row is None else _parent_of(core, row)
+    return found
+
+
+def _ids(relatives: list[Relative]) -> list[str]:
+    return [one.run_id for one in relatives]
+
+
+def _parent_of(core: StoreContext, run: RunRow) -> Relative | None:
+    rows = core.port.rows(EntryRow, run.run, 0, 1)
+    parent = _entry_data(run, rows[0]).get("parent") if rows and rows[0].kind == "started" else None
+    if not isinstance(parent, dict) or not text_of(parent.get("run")):
+        return None
+    call, detached = text_of(parent.get("call")), parent.get("detached") is True
+    return Relative(run_id=parent["run"], call=call, detached=detached, info=None)
+
+
+def _entry_data(run: RunRow, row: EntryRow) -> dict[str, Any]:
+    """The data of an entry; empty if it cannot be read."""
+    try:
+        data = entry_view(run, row).data
+    except DamagedData:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _info(row: RunRow) -> RunInfo | None:
+    try:
+        return run_info(row)
+    except DamagedData:
+        return None

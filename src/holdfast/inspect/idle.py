@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from holdfast.inspect.calls import JournalEntry, number_of, text_of
 from holdfast.inspect.rows import time_of
 from holdfast.inspect.views import Row
+from holdfast.store.journal_pruning import PRUNED
 
 GAP_US: Final = 1_000_000
 """Shorter gaps are not worth a row: the engine itself waits so long without releasing a run."""
@@ -63,6 +64,19 @@ class Span(NamedTuple):
 
     start_us: int
     end_us: int
+
+
+def without_holes(entries: list[JournalEntry]) -> list[list[JournalEntry]]:
+    """The entries in parts, each without entries left out in it. A pruned entry stands for several."""
+    parts: list[list[JournalEntry]] = []
+    following = 0
+    for met in entries:
+        if met.position == following:
+            parts[-1].append(met)
+        else:
+            parts.append([met])
+        following = max(met.position, number_of(met.data.get("through")) if met.kind == PRUNED else 0) + 1
+    return parts
 
 
 def find_work(entries: Iterable[JournalEntry]) -> list[Span]:

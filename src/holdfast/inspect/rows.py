@@ -59,6 +59,8 @@ def row_of(draft: CallRecord, around: RunFacts) -> Row:
         made = _FACTS.get(draft.kind, _fact)(draft)
     if draft.taken_back:
         made["state"] = "taken_back"
+    if made.get("by") and "via" not in made:
+        made["via"] = next((text_of(met.data.get("via")) for met in reversed(draft.entries) if "via" in met.data), "")
     started, ended = made.pop("from_us", draft.first.created_us), made.pop("to_us", None)
     made.setdefault("duration_us", None if ended is None else max(0, ended - started))
     return Row(
@@ -160,11 +162,13 @@ def _ask(draft: CallRecord, around: RunFacts) -> Facts:
     facts: Facts = {"text": text_of(asked.data.get("prompt")) if asked else ""}
     given = None if answered is not None or asked is None else around.answers.get(text_of(asked.data.get("gate")))
     if given is not None and not around.ended:
-        return {**facts, "by": given.by, "result": given.answer, "to_us": given.at_us}
+        return {**facts, "by": given.by, "via": given.via, "result": given.answer, "to_us": given.at_us}
     if answered is None:
         return {**facts, **_unended(draft.last, around), "state": "stopped" if around.ended else "waiting"}
     data = answered.data
     facts |= {"result": data.get("answer"), "to_us": number_of(data.get("at_us")) or answered.created_us}
+    approved = [text_of(one.get("by")) for one in data.get("approved") or () if isinstance(one, dict)]
+    facts |= {"text": f"{facts['text']} (approved by {', '.join(approved)})"} if approved else {}
     if data.get("expired"):
         return {**facts, "state": "failed" if data.get("failed") else "expired"}
     return {**facts, "by": text_of(data.get("by")) or None}
@@ -308,7 +312,7 @@ def _rollback(draft: CallRecord, around: RunFacts) -> Facts:
 def _forked(draft: CallRecord) -> Facts:
     data = draft.first.data
     text = f"from {text_of(data.get('from'))} at position {number_of(data.get('to'))}"
-    return {"name": "fork", "text": text, "to_us": draft.first.created_us}
+    return {"name": "fork", "text": text, "by": text_of(data.get("by")) or None, "to_us": draft.first.created_us}
 
 
 def _pruned(draft: CallRecord) -> Facts:
@@ -345,7 +349,7 @@ _CALLS: Final[dict[str, Callable[[CallRecord, RunFacts], Facts]]] = {
 _FACTS: Final[dict[str, Callable[[CallRecord], Facts]]] = {
     **dict.fromkeys(("value", "checkpoint"), _value),
     **dict.fromkeys(("map", "gather", "loop"), _branches),
-    **dict.fromkeys(("paused", "diverged"), _stopped),
+    **dict.fromkeys(("paused", "resumed", "diverged"), _stopped),
     "send": _send,
     "turn": _turn,
     "started": _started,

@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.clock import US
 from holdfast.errors import InvalidInput
-from holdfast.ids import display_name, gate_labels, is_named, short_name
+from holdfast.ids import display_name, gate_labels, is_named, short_name, via_of
 from holdfast.inspect.rows import error_text
 from holdfast.inspect.threads import THREADS, next_nodes, open_interrupts, readable_interrupts, waiting_threads
 from holdfast.inspect.views import PendingAnswer, PendingCancel, Row, RunStatus, Waiting
@@ -18,7 +18,7 @@ from holdfast.operations.context import StoreContext
 from holdfast.operations.read import known_run
 from holdfast.operations.store import Store
 from holdfast.operations.views import decode_body, moment
-from holdfast.runtime.control import GATE_STATES, gate_info
+from holdfast.runtime.answers import GATE_STATES, gate_info
 from holdfast.store.port import Select, Selected
 
 Commands = tuple[tuple[str, ...], ...]
@@ -287,11 +287,12 @@ def gates_of(
     if state not in (None, *GATE_STATES):
         raise InvalidInput(f"state must be one of {', '.join(GATE_STATES)}, or None for all, not {state!r}")
     core = store.access.core
+    now_us = core.clock.now_us()
     run = None if run_id is None else known_run(core, run_id)
     if run is None:
-        found = [gate_info(of, row) for of, row in core.port.gates(state, limit)]
+        found = [gate_info(of, row, now_us) for of, row in core.port.gates(state, limit)]
     else:
-        found = [gate_info(run, row) for row in core.gates_of(run.run, state)[:limit]]
+        found = [gate_info(run, row, now_us) for row in core.gates_of(run.run, state)[:limit]]
     if state in (None, "open"):
         if run is None:
             found += [gate for thread in waiting_threads(store) for gate in readable_interrupts(core, thread)]
@@ -318,6 +319,7 @@ def answers_in_inbox(core: StoreContext, run: RunRow) -> dict[str, PendingAnswer
             by=item.by,
             at_us=item.created_us,
             answer=decode_body(item.body, f"the answer to gate {item.name!r} of run {run.run_id!r}"),
+            via=via_of(item),
         )
         for item in core.port.rows(ItemRow, run.run, 0, NUMBER_MAX)
         if item.kind == "answer"

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import InvalidInput
 from holdfast.inspect.calls import LAST_TURN, CallRecord, JournalEntry, group_calls, is_declared, with_stages
-from holdfast.inspect.idle import Span, find_gaps, find_work, gap_row
+from holdfast.inspect.idle import Gap, Span, find_gaps, find_work, gap_row, without_holes
 from holdfast.inspect.rows import RunFacts, row_of
 from holdfast.inspect.status import answers_in_inbox, find_status
 from holdfast.inspect.threads import THREADS, open_interrupts
@@ -25,7 +25,7 @@ from holdfast.operations.context import StoreContext
 from holdfast.operations.read import known_run, retry_if_changed
 from holdfast.operations.store import Store
 from holdfast.operations.views import checked_checkpoint, effect_view, entry_view, metadata_dict, moment, run_info
-from holdfast.runtime.control import gate_info
+from holdfast.runtime.answers import gate_info
 from holdfast.runtime.replay_input import RESUME
 from holdfast.store.decide import is_live
 from holdfast.store.journal_pruning import PRUNED
@@ -65,25 +65,30 @@ def _read_consistent(core: StoreContext, run_id: str, newest: int | None) -> Tim
     return found
 
 
-class _Stored(NamedTuple):
+class StoredRun(NamedTuple):
     """The part of a run that was read."""
 
     run: RunRow
     entries: list[JournalEntry]
+    """In order. There may be gaps between positions; the first entry is always among them."""
     left_out: int
     checkpoints: list[CheckpointRow]
     effects: list[EffectRow]
 
 
 def _timeline(core: StoreContext, run_id: str, newest: int | None) -> Timeline:
-    past = _read(core, known_run(core, run_id), newest)
+    return build_timeline(core, _read(core, known_run(core, run_id), newest))
+
+
+def build_timeline(core: StoreContext, past: StoredRun) -> Timeline:
+    """The timeline of the part of a run that was read."""
     run, now_us = past.run, core.clock.now_us()
     ledger = {row.key: effect_view(run, row) for row in past.effects}
     held = bool(run.owner) and is_live(run, core.clock.lease_time) and not core.liveness.owner_is_dead(run.owner)
     around = RunFacts(run.status, now_us, held, ledger, position=run.position)
     around.answers = answers_in_inbox(core, run)
     drafts = group_calls(past.entries) if is_workflow(past.entries) else _entry_records(past.entries)
-    around.loops = frozenset(draft.call for draft in drafts if draft.kind == "loop")
+    around.loops = frozenset(draft.call for draft in drafts if draft.kind == "loop") | _loops_of_turns(past.entries)
     keyed = _rows(past, drafts, around)
     keyed.sort(key=lambda pair: pair[0])
     keyed += _gaps(past, keyed, around)
@@ -93,7 +98,7 @@ def _timeline(core: StoreContext, run_id: str, newest: int | None) -> Timeline:
     life = Span(_first_moment(past), now_us)
     idle = [(row.reason, _gap_length(life, row)) for row in rows if row.kind == "gap"]
     workflow = is_workflow(past.entries)
-    open_gates = [gate_info(run, gate) for gate in core.gates_of(run.run)]
+    open_gates = [gate_info(run, gate, core.clock.now_us()) for gate in core.gates_of(run.run)]
     open_gates += open_interrupts(core, run) if run.workflow == THREADS else []
     return Timeline(
         run=run_info(run),
@@ -109,7 +114,12 @@ def _timeline(core: StoreContext, run_id: str, newest: int | None) -> Timeline:
     )
 
 
-def _first_moment(past: _Stored) -> int:
+def _loops_of_turns(entries: list[JournalEntry]) -> frozenset[str]:
+    """The loops whose turns were read; their own entries may not have been."""
+    return frozenset(loop for met in entries if met.kind == "turn" and isinstance(loop := met.data.get("loop"), str))
+
+
+def _first_moment(past: StoredRun) -> int:
     """Return when the run began. Imported or restored records may be older than the run in this store.
 
     The first entries of a fork are older as well, but they belong to its source.
@@ -132,20 +142,23 @@ def _gap_length(life: Span, row: Row) -> int:
     return _length(life, Span(start_us, start_us + (row.duration_us or 0)))
 
 
-def _read(core: StoreContext, run: RunRow, newest: int | None) -> _Stored:
+def _read(core: StoreContext, run: RunRow, newest: int | None) -> StoredRun:
     after = 0 if newest is None else max(0, run.position - newest)
     rows = core.port.rows(EntryRow, run.run, after)
     if after:
         rows = core.port.rows(EntryRow, run.run, 0, 1) + [row for row in rows if row.position > 1]
-    entries = []
-    for row in rows:
-        data = entry_view(run, row).data
-        facts = data if isinstance(data, dict) else {}
-        entries.append(JournalEntry(row.position, row.kind, row.created_us, facts, row.commit_id))
+    entries = [journal_entry(run, row) for row in rows]
     query = CheckpointQuery(run.run_id, limit=-1 if newest is None else newest)
     found = [row for _, row in reversed(core.port.find_checkpoints(query)) if not after or row.covers > after]
     checkpoints = [checked_checkpoint(run, row) for row in found]
-    return _Stored(run, entries, max(0, after - 1), checkpoints, core.port.rows(EffectRow, run.run))
+    return StoredRun(run, entries, max(0, after - 1), checkpoints, core.port.rows(EffectRow, run.run))
+
+
+def journal_entry(run: RunRow, row: EntryRow) -> JournalEntry:
+    """An entry, checked and decoded."""
+    data = entry_view(run, row).data
+    facts = data if isinstance(data, dict) else {}
+    return JournalEntry(row.position, row.kind, row.created_us, facts, row.commit_id)
 
 
 def is_workflow(entries: list[JournalEntry]) -> bool:
@@ -158,7 +171,7 @@ def _entry_records(entries: list[JournalEntry]) -> list[CallRecord]:
     return [CallRecord(kinds.get(met.kind, "entry"), met.kind, "", "", [met]) for met in entries]
 
 
-def _rows(past: _Stored, drafts: list[CallRecord], around: RunFacts) -> list[tuple[Key, Row]]:
+def _rows(past: StoredRun, drafts: list[CallRecord], around: RunFacts) -> list[tuple[Key, Row]]:
     """Return the rows of calls and facts, then of the checkpoints and effects that belong to none of them."""
     made = _checkpoints_by_position(past) if is_workflow(past.entries) else {}
     found: list[tuple[Key, Row]] = []
@@ -182,7 +195,7 @@ def _rows(past: _Stored, drafts: list[CallRecord], around: RunFacts) -> list[tup
     return found
 
 
-def _checkpoints_by_position(past: _Stored) -> dict[int, CheckpointRow]:
+def _checkpoints_by_position(past: StoredRun) -> dict[int, CheckpointRow]:
     """The engine's checkpoints, by the position of the last entry each was committed with.
 
     One that ends a turn, or a rollback, covers that very entry; all others cover what was there before their commit.
@@ -199,13 +212,15 @@ def _checkpoints_by_position(past: _Stored) -> dict[int, CheckpointRow]:
     return found
 
 
-def _gaps(past: _Stored, keyed: list[tuple[Key, Row]], around: RunFacts) -> list[tuple[Key, Row]]:
+def _gaps(past: StoredRun, keyed: list[tuple[Key, Row]], around: RunFacts) -> list[tuple[Key, Row]]:
     """Return the gaps, each behind the row before it. `keyed` are all other rows, in order."""
     now_us = around.now_us
     if is_workflow(past.entries):
-        read = past.entries[1:] if past.left_out else past.entries  # entries that were not read are not a gap
         answered = {gate: given.at_us for gate, given in around.answers.items()}
-        gaps = find_gaps(read, now_us, ended=around.ended, held=around.held, answered=answered)
+        gaps: list[Gap] = []
+        for part in without_holes(past.entries):  # entries that were not read are not a gap
+            ended = around.ended or part[-1] is not past.entries[-1]
+            gaps += find_gaps(part, now_us, ended=ended, held=around.held, answered=answered)
         return [((gap.after, NUMBER_MAX, n), gap_row(gap, now_us)) for n, gap in enumerate(gaps)]
     moments = [
         JournalEntry(at, "", int((row.started_at - _EPOCH) / dt.timedelta(microseconds=1)), {})

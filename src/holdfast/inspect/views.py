@@ -19,8 +19,8 @@ class Row(View, frozen=True, kw_only=True):
     kind: str
     """`started`, `step`, `effect`, `ask`, `sleep`, `wait`, `child`, `map`, `gather`, `loop`, `turn`, `turns`, `stage`,
     `stages`, `value`, `log`, `version`, `send`, `checkpoint`, `call`, `breakpoint`, `compensate`, `definition`,
-    `paused`, `diverged`, `rollback`, `forked`, `ended`, `pruned`, `unreached`, `entry` for an entry that is
-    not a workflow's, and `gap`."""
+    `paused`, `resumed`, `diverged`, `rollback`, `forked`, `ended`, `pruned`, `unreached`, `entry` for an entry that is
+    not a workflow's, `skipped` for entries that a page leaves out, and `gap`."""
     name: str
     """The function, event, workflow or stage it is about."""
     call: str = ""
@@ -30,7 +30,8 @@ class Row(View, frozen=True, kw_only=True):
     """The number of enclosing scopes."""
     state: str = "done"
     """`done`, `failed`, `waiting`, `running`, `in_doubt`, `undone`, `expired`, `cancelled`, `stopped`, `taken_back`,
-    and `unsatisfied`: a `loop_until` that ended before its condition was met."""
+    `unsatisfied`: a `loop_until` that ended before its condition was met, and in a part of a timeline `continues`: its
+    end is not in that part."""
     first: int = 0
     last: int = 0
     """Its journal positions; 0 if it has none."""
@@ -42,7 +43,9 @@ class Row(View, frozen=True, kw_only=True):
     text: str = ""
     """A description in one line."""
     by: str | None = None
-    """The actor that answered, sent, paused or cancelled."""
+    """The actor that answered, sent, paused, resumed or cancelled."""
+    via: str = ""
+    """Where the action of that actor came from, as `web` or `cli`; empty for code."""
     result: Any = None
     error: Any = None
     effect: Effect | None = None
@@ -75,6 +78,7 @@ class PendingAnswer(View, frozen=True, kw_only=True):
     by: str
     at_us: int
     answer: Any
+    via: str = ""
 
 
 class PendingCancel(View, frozen=True, kw_only=True):

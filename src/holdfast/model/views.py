@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Collection
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -236,6 +237,61 @@ class Stats(View, frozen=True, kw_only=True):
     """On disk, with all files of the store; 0 for a store without a disk."""
 
 
+class Counts(View, frozen=True, kw_only=True):
+    """How many runs and open gates there are."""
+
+    runs: dict[str, int]
+    """How many runs there are of each status."""
+    open_gates: int
+
+
+class WorkflowInfo(View, frozen=True, kw_only=True):
+    """A published workflow, as `store.workflows` lists it."""
+
+    name: str
+    version: int
+    doc: str
+    """The first paragraph of its description."""
+    form: Any
+    """The fields of its input: a `holdfast.Form`. A field that cannot be described is of the kind "any"."""
+    declared: bool
+    """Whether it is a declared workflow: the values of the form are its `input`, and not its arguments."""
+    published_at: dt.datetime
+
+
+class Approval(View, frozen=True, kw_only=True):
+    """An approval of a gate that needs several."""
+
+    by: str
+    at: dt.datetime
+    via: str
+    """Where it came from, as `web`, `api` or `cli`; empty for code."""
+    answer: Any
+
+
+class Escalation(View, frozen=True, kw_only=True):
+    """A level of escalation: from a time on, these people are asked as well."""
+
+    at: dt.datetime
+    who: tuple[str, ...]
+    due: bool
+    """Whether the time had come when the gate was read."""
+
+
+class Assignment(View, frozen=True, kw_only=True):
+    """A change of the people that may answer a gate."""
+
+    by: str
+    at: dt.datetime
+    via: str
+    who: tuple[str, ...]
+    reason: str
+
+
+GROUP: Final = "group:"
+"""How the name of a group begins where people are named: `group:finance`."""
+
+
 class GateInfo(View, frozen=True, kw_only=True):
     """A gate, at which a run waits for an answer, as `app.gates` lists it."""
 
@@ -250,7 +306,7 @@ class GateInfo(View, frozen=True, kw_only=True):
     show: Any
     """What is shown together with the question."""
     who: tuple[str, ...]
-    """The people or groups that may answer; empty: everyone."""
+    """The people and groups (`group:finance`) that may answer now, with the escalations due; empty: everyone."""
     purpose: str
     """`ask`, `in_doubt` for an effect whose outcome is unknown, or `interrupt` of a LangGraph thread, which is
     answered through its graph."""
@@ -258,74 +314,42 @@ class GateInfo(View, frozen=True, kw_only=True):
     expires_at: dt.datetime | None
     answered_at: dt.datetime | None
     answered_by: str | None
+    approvals: int = 1
+    """How many different people must approve."""
+    approved: tuple[Approval, ...] = ()
+    """The approvals so far, if it needs several. The last one is the answer."""
+    not_by: tuple[str, ...] = ()
+    """The people and groups that may not answer."""
+    escalations: tuple[Escalation, ...] = ()
+    assigned: tuple[Assignment, ...] = ()
+    """How the people that may answer were changed, oldest first."""
+    cursor: str = ""
+    """Pass it as `after` to list the gates after this one."""
 
     @property
     def name(self) -> str:
         """The gate as people see it: `approve` for `loop#1[2]/approve#1`. `answer` takes it if it means one gate."""
         return display_name(self.gate)
 
+    def may_answer(self, by: str, groups: Collection[str] = ()) -> str | None:
+        """Why this person, a member of these groups, may not answer; None if that is allowed.
 
-class EffectPlan(View, frozen=True, kw_only=True):
-    """An effect that a rollback concerns."""
+        Example:
+            gate = app.gates("order-17")[0]
+            gate.may_answer("ben", groups=("finance",))
+        """
+        if self.state != "open":
+            return f"it is {self.state}"
+        if any(approval.by == by for approval in self.approved):
+            return f"{by!r} has already approved it; another person must"
+        excluded = next((name for name in self.not_by if _includes(name, by, groups)), None)
+        if excluded is not None:
+            return f"{by!r} may not answer it; it must be answered by others than {excluded}"
+        if self.who and not any(_includes(name, by, groups) for name in self.who):
+            return f"{by!r} may not answer it; it is for {', '.join(self.who)}"
+        return None
 
-    run_id: str
-    """The run that performed it: the one that is rolled back, or a child of it."""
-    key: str
-    tool: str
-    undo: str | None
-    """The function that undoes it."""
-    arguments: list[Any]
-    result: Any
-    keywords: StoredDict = {}
-    """Arguments that were passed by name."""
 
-
-class RollbackPlan(View, frozen=True, kw_only=True):
-    """What `app.rollback` would do, or has done."""
-
-    run_id: str
-    to: int
-    """The journal position to which the run is rolled back."""
-    undo: tuple[EffectPlan, ...]
-    """Effects that are undone, in this order."""
-    irreversible: tuple[EffectPlan, ...]
-    """Effects that cannot be undone. They stop the rollback unless it is forced."""
-    in_doubt: tuple[EffectPlan, ...]
-    """Effects whose outcome is unknown. They stop it, too."""
-    compensated: tuple[EffectPlan, ...]
-    """Effects that the run has undone itself since, but would treat as done after the rollback. They stop it, too."""
-    calls: tuple[str, ...]
-    """The recorded calls that are rolled back, and repeated when the run continues."""
-    children: tuple[str, ...]
-    """Child runs that are rolled back, with their own children: they are stopped, and their effects undone."""
-    missing: tuple[str, ...] = ()
-    """Ended child runs that are not in this store: their effects cannot be undone. They stop it, too."""
-    detached: tuple[str, ...] = ()
-    """Detached child runs. They are not rolled back, and started again when the run continues."""
-    detached_effects: tuple[EffectPlan, ...] = ()
-    """Effects of detached children, which would be performed again. They stop it, too."""
-    forks: tuple[str, ...] = ()
-    """Forks that keep the results of effects that are undone. They do not stop it."""
-
-    @property
-    def problems(self) -> list[str]:
-        """Why the rollback is refused."""
-        found = [f"{self._effect(e)} cannot be undone" for e in self.irreversible]
-        found += [f"the outcome of {self._effect(e)} is unknown" for e in self.in_doubt]
-        found += [f"{self._effect(e)} was undone since; go back to before it" for e in self.compensated]
-        found += [f"child run {name!r} is not in this store, so what it did cannot be undone" for name in self.missing]
-        return found + [
-            f"{self._effect(e)} is not undone, since that child is detached, and would be performed again"
-            for e in self.detached_effects
-        ]
-
-    @property
-    def warnings(self) -> list[str]:
-        """What to know before the rollback; it is not refused."""
-        count, names = len(self.forks), ", ".join(map(repr, self.forks))
-        text = f"1 fork keeps the undone results: {names}" if count == 1 else ""
-        return [text or f"{count} forks keep the undone results: {names}"] if count else []
-
-    def _effect(self, effect: EffectPlan) -> str:
-        of_child = f" of child run {effect.run_id!r}" if effect.run_id != self.run_id else ""
-        return f"effect {effect.key!r} ({effect.tool}){of_child}"
+def _includes(name: str, by: str, groups: Collection[str]) -> bool:
+    """Whether a name of a person or of a group means this person."""
+    return name.removeprefix(GROUP) in groups if name.startswith(GROUP) else name == by

@@ -10,7 +10,7 @@ from holdfast.drivers import Plan
 from holdfast.errors import ClaimLost
 from holdfast.ids import check_id, check_lane
 from holdfast.model.views import Checkpoint, CheckpointInfo
-from holdfast.operations import archive, claims, read, write
+from holdfast.operations import archive, catalog, claims, read, write
 from holdfast.operations import fork as fork_operations
 from holdfast.operations import prune as prune_operations
 from holdfast.operations import verify as verify_operations
@@ -105,6 +105,8 @@ class AsyncStore:
     import_run = awaiting(archive.import_run)
     verify = awaiting(verify_operations.verify)
     stats = awaiting(verify_operations.stats)
+    counts = awaiting(catalog.counts)
+    workflows = awaiting(catalog.workflows)
 
     @overload
     async def load(

@@ -12,7 +12,7 @@ from holdfast.errors import ClaimLost
 from holdfast.ids import Ids, RandomIds, check_id, check_lane
 from holdfast.model.rows import RunRow
 from holdfast.model.views import Checkpoint, CheckpointInfo
-from holdfast.operations import archive, claims, read, write
+from holdfast.operations import archive, catalog, claims, read, write
 from holdfast.operations import fork as fork_operations
 from holdfast.operations import prune as prune_operations
 from holdfast.operations import verify as verify_operations
@@ -118,6 +118,8 @@ class Store:
     import_run = blocking(archive.import_run)
     verify = blocking(verify_operations.verify)
     stats = blocking(verify_operations.stats)
+    counts = blocking(catalog.counts)
+    workflows = blocking(catalog.workflows)
 
     @overload
     def load(

@@ -9,6 +9,7 @@ from holdfast.errors import DamagedData
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRow, GateRow, ItemRow, MessageRow, RunRow
 from holdfast.model.views import Problem, Report, Stats
+from holdfast.operations.catalog import catalog_damage
 from holdfast.operations.checkpoint_needs import Lineage, Needed, needed
 from holdfast.operations.context import Access, StoreContext
 from holdfast.operations.views import checked_checkpoint, checkpoint_place, effect_view, entry_view, next_position
@@ -87,6 +88,7 @@ class _Verifier:
                 self._problems.append(Problem(place=self._port.url, reason=reason))
                 break
             before = last
+        self._problems += [Problem(place=each.place, reason=each.reason) for each in catalog_damage(self._core)]
         sizes = {family: self._port.chunk_sizes(family) for family in self._used}
         return Report(
             problems=self._problems,

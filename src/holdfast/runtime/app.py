@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from holdfast import fork_safety
-from holdfast.drivers import Plan, forbid_in_loop
 from holdfast.engine.commands import UserFunction
 from holdfast.engine.failures import Classifier, check_classifier
 from holdfast.engine.gates import seconds_us
 from holdfast.errors import InvalidInput
-from holdfast.model.views import GateInfo, RollbackPlan, RunList
+from holdfast.model.views import RunList
 from holdfast.open_store import open as open_store
 from holdfast.operations.claims import lease_us_of
 from holdfast.operations.store import Store
-from holdfast.runtime import control, rollback
-from holdfast.runtime import fork as branching
+from holdfast.runtime.app_control import Controlling
 from holdfast.runtime.app_core import LEASE_S, AppCore
 from holdfast.runtime.blocking_driver import BlockingAppDriver
-from holdfast.runtime.execute import run_until_idle, start_run
-from holdfast.runtime.graph_workflows import Declaring
+from holdfast.runtime.execute import start_run
 from holdfast.runtime.handle import Handle
+from holdfast.runtime.publication import publish_workflows
 from holdfast.runtime.registry import Upgrade, Workflow, WorkflowDecorator
 from holdfast.runtime.run_base import RetryLike
-from holdfast.runtime.start import Claimed
 from holdfast.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -34,11 +31,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Effects = Literal["reuse", "perform", "ask"]
 Metadata = dict[str, Any]
 
 
-class App(Declaring):
+class App(Controlling):
     """Workflows on a store. `App("sqlite:runs.db")`, or an open store.
 
     Its methods block; `app.aio` has the same methods to await. `start` and `answer` execute the run in the calling
@@ -141,21 +137,6 @@ class App(Declaring):
         """
         return self._core.known(workflow) is not None
 
-    def _run(self, name: str, plan: Plan[R]) -> R:
-        forbid_in_loop(name)
-        return self._driver.run(plan)
-
-    def _advance(self, claimed: Claimed | None, *, once: bool = False) -> None:
-        """Execute the run until it waits or ends, then the runs it woke."""
-        if claimed is not None:
-            self._driver.run(run_until_idle(self._core, claimed, once=once))
-
-    def _control(self, name: str, run_id: str, plan: Plan[tuple[object, Claimed | None]], *, enqueue: bool) -> Handle:
-        """Execute a plan that changes a run, then the run itself if the plan claimed it."""
-        _, claimed = self._run(name, plan)
-        self._advance(claimed, once=enqueue)
-        return Handle(self, run_id, only_wait=enqueue)
-
     @overload
     def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
     @overload
@@ -200,6 +181,9 @@ class App(Declaring):
         self._advance(claimed)
         return Handle(self, handle_id, only_wait=enqueue)
 
+    def _handle(self, run_id: str, *, only_wait: bool) -> Handle:
+        return Handle(self, run_id, only_wait=only_wait)
+
     def handle(self, run_id: str) -> Handle:
         """A run by its id.
 
@@ -208,151 +192,6 @@ class App(Declaring):
         """
         return Handle(self, run_id)
 
-    def answer(
-        self, run_id: str, answer: object, *, by: str | None = None, gate: str | None = None, enqueue: bool = False
-    ) -> Handle:
-        """Answer a gate, from any process. The first answer counts; a second one raises AlreadyAnswered.
-
-        An answer that does not fit raises InvalidAnswer, which lists all problems, and the gate stays open.
-
-        Example:
-            app.start(refund, "A-19", run_id="order-19")
-            app.answer("order-19", {"approve": False}, by="ana")
-        """
-        plan = control.answer(self._core, run_id, answer, by, gate, here=not enqueue)
-        return self._control("answer", run_id, plan, enqueue=enqueue)
-
-    def send(
-        self,
-        run_id: str,
-        event: str,
-        value: object = None,
-        *,
-        by: str | None = None,
-        key: str | None = None,
-        enqueue: bool = False,
-    ) -> Handle:
-        """Send an event to a run, which receives it with `run.wait_for`. A repeated `key` has no effect.
-
-        Example:
-            app.send("order-17", "shipped", {"parcel": 3})
-        """
-        plan = control.send(self._core, run_id, event, value, by, key, here=not enqueue)
-        return self._control("send", run_id, plan, enqueue=enqueue)
-
-    def pause(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> Handle:
-        """Ask a run to pause. It stops before its next call; `resume` continues it.
-
-        Example:
-            app.pause("order-17")
-        """
-        plan = control.request(self._core, run_id, "pause", by, here=not enqueue)
-        return self._control("pause", run_id, plan, enqueue=enqueue)
-
-    def cancel(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> Handle:
-        """Cancel a run. Its next call raises Cancelled, and its `finally` blocks get `cleanup_s` seconds to end.
-
-        Only a rollback to an earlier position can continue a cancelled run.
-
-        Example:
-            app.cancel("order-17")
-        """
-        plan = control.request(self._core, run_id, "cancel", by, here=not enqueue)
-        return self._control("cancel", run_id, plan, enqueue=enqueue)
-
-    def resume(self, run_id: str, *, enqueue: bool = False) -> Handle:
-        """Continue a paused run, or one whose process died.
-
-        Example:
-            app.resume("order-17")
-        """
-        plan = control.resume(self._core, run_id, here=not enqueue)
-        return self._control("resume", run_id, plan, enqueue=enqueue)
-
-    def retry(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> Handle:
-        """Continue a failed run from the call that failed, after its cause was fixed. All finished work is kept.
-
-        The call that failed is executed again, an effect with the idempotency key it had; an effect in doubt is
-        treated as declared; a failed child is retried itself. Raises Conflict if the run has not failed.
-
-        Example:
-            @app.workflow
-            def convert(run):
-                return 6 / rates["eur"]
-
-            rates, handle = {}, app.start(convert, run_id="c-1")
-            rates["eur"] = 2
-            app.retry("c-1").result()
-        """
-        claimed = self._run("retry", rollback.retry(self._core, run_id, by, here=not enqueue))
-        self._advance(claimed, once=enqueue)
-        return Handle(self, run_id, only_wait=enqueue)
-
-    def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:
-        """What a rollback would do: the effects it undoes, those it cannot undo, and what it takes back.
-
-        Example:
-            app.rollback_plan("order-17", to=1).undo
-        """
-        return self._run("rollback_plan", rollback.plan_rollback(self._core, run_id, to))
-
-    def rollback(
-        self,
-        run_id: str,
-        to: int | str | None = None,
-        *,
-        by: str | None = None,
-        force: bool = False,
-        enqueue: bool = False,
-    ) -> Handle:
-        """Roll a run back to a journal position, a checkpoint's id, or just before the stage or step of that name.
-
-        The `undo` functions of effects performed since are called in reverse order and recorded, so that a crash loses
-        nothing. An effect that cannot be undone raises RollbackRefused before anything is done; `force=True` leaves it
-        as it is. Then the run continues, with new idempotency keys. Without `to` an interrupted rollback is continued.
-        With `enqueue=True` a worker executes the run, and the rollback too if this process does not know the workflow.
-
-        Example:
-            app.rollback("order-17", to=1)
-        """
-        plan = rollback.roll_back(self._core, run_id, to, by, force=force, here=not enqueue)
-        return self._control("rollback", run_id, plan, enqueue=enqueue)
-
-    def fork(
-        self,
-        run_id: str,
-        new_run_id: str | None = None,
-        *,
-        at: int | str | None = None,
-        step: int | None = None,
-        checkpoint_id: str | None = None,
-        effects: Effects = "reuse",
-        state: dict[str, Any] | None = None,
-        update: Mapping[str, object] | None = None,
-        enqueue: bool = False,
-    ) -> Handle:
-        """Start a new run from a point of another: a position, just before a call, a checkpoint, or its end.
-
-        The fork does not repeat or undo finished work. If its family has performed an effect since, it uses the outcome
-        ("reuse"), asks a person ("ask"), or performs it again ("perform"). `state` replaces `run.state`; `update` sets
-        values in it, by paths as `"order.amount"` or `"/order/amount"`. Results recorded before stay as they are.
-
-        Example:
-            app.fork("order-17", "order-17b", at=1)
-            app.fork("order-17", "order-17c", at=1, update={"order.amount": 30})
-        """
-        spec = branching.ForkSpec(at, step, checkpoint_id, effects, state, update)
-        name = self._run("fork", branching.fork(self._core, run_id, new_run_id, spec, here=not enqueue))
-        return Handle(self, name, only_wait=enqueue)
-
-    def gates(self, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000) -> list[GateInfo]:
-        """Gates that wait for an answer, oldest first: the inbox of all runs, or of one.
-
-        Example:
-            [gate.prompt for gate in app.gates()]
-        """
-        return self._run("gates", control.gates(self._core, run_id, state, limit))
-
     def runs(self, **choice: Any) -> RunList:
         """List runs, newest first; see `Store.runs`.
 
@@ -360,6 +199,18 @@ class App(Declaring):
             app.runs(status="waiting")
         """
         return self.store.runs(**choice)
+
+    def publish_workflows(self) -> list[str]:
+        """Publish the registered workflows in the store, and return the names of those that have changed.
+
+        Other processes list them with `store.workflows()`, show the form of their input, and start them by name with
+        `enqueue=True`. Every worker publishes its workflows when it starts.
+
+        Example:
+            app.publish_workflows()
+            [workflow.form.fields for workflow in app.store.workflows()]
+        """
+        return self._run("publish_workflows", publish_workflows(self._core))
 
     def worker(
         self,

@@ -51,6 +51,8 @@ class AppCore:
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
+        self.claiming = threading.RLock()
+        """Held by workers from a claim until its execution begins, and to close: so no claim is left behind."""
         self._loop: LoopThread | None = None
         self.lease_renewer = LeaseRenewer(self.lease_s)
         self.executions: set[Execution] = set()
@@ -73,8 +75,12 @@ class AppCore:
     def loop(self) -> LoopThread:
         """The event loop for `async def` workflows and steps of blocking callers, on its own thread."""
         if self._loop is None:
-            with fork_safety.loading:
-                from holdfast.runtime.loop_thread import LoopThread  # loads asyncio
+            # Ctrl-C while the main thread imports asyncio would leave it half imported.
+            loading = threading.Thread(target=_load_loop_thread, name="holdfast-import", daemon=True)
+            loading.start()
+            loading.join()
+            from holdfast.runtime.loop_thread import LoopThread  # loaded now
+
             with self._lock:
                 if self.is_closed:
                     raise closed_error()
@@ -94,10 +100,10 @@ class AppCore:
     def close(self) -> None:
         """Stop the threads."""
         self.lease_renewer.close()
-        with self._lock:  # no loop begins after this
+        with self.claiming, self._lock:  # no loop begins after this
             self.is_closed = True
         if self._loop is not None:
-            self._loop.close()
+            self._loop.close(self.awaiting.interrupt_all)
         if self._awaiting is not None:
             self._awaiting.close()
 
@@ -107,6 +113,11 @@ class AppCore:
     def known(self, workflow: str) -> Workflow | None:
         """The workflow of that name, or None."""
         return self.registry.workflows.get(workflow)
+
+
+def _load_loop_thread() -> None:
+    with fork_safety.loading:
+        import holdfast.runtime.loop_thread  # noqa: F401 - loads asyncio
 
 
 def closed_error() -> StoreClosed:

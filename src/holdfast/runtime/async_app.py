@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
 from holdfast.drivers import Plan
-from holdfast.model.views import GateInfo, RollbackPlan, RunInfo, RunList
+from holdfast.model.rollback_plan import RollbackPlan
+from holdfast.model.views import GateInfo, RunInfo, RunList
 from holdfast.operations.views import run_info
-from holdfast.runtime import control, rollback
+from holdfast.runtime import answers, control, rollback
 from holdfast.runtime import fork as branching
-from holdfast.runtime.app import Effects, Metadata
+from holdfast.runtime.answers import Actor
+from holdfast.runtime.app import Metadata
+from holdfast.runtime.app_control import Effects
 from holdfast.runtime.async_driver import on_own_thread
 from holdfast.runtime.execute import run_until_idle, start_run
 from holdfast.runtime.handle import Memo, deadline, next_poll_s, not_finished, read_state
+from holdfast.runtime.publication import publish_workflows
 from holdfast.runtime.registry import R, Workflow
 from holdfast.runtime.start import Claimed
 
@@ -136,11 +140,33 @@ class AsyncApp:
         return AsyncHandle(self, run_id)
 
     async def answer(
-        self, run_id: str, answer: object, *, by: str | None = None, gate: str | None = None, enqueue: bool = False
+        self,
+        run_id: str,
+        answer: object,
+        *,
+        by: str | None = None,
+        groups: Collection[str] = (),
+        gate: str | None = None,
+        enqueue: bool = False,
+        via: str = "",
     ) -> AsyncHandle:
         """Answer a gate; see `App.answer`."""
-        plan = control.answer(self._core, run_id, answer, by, gate, here=not enqueue)
+        plan = answers.answer(self._core, run_id, answer, Actor(by, groups, via), gate, here=not enqueue)
         return await self._control(run_id, plan, enqueue=enqueue)
+
+    async def reassign(
+        self,
+        run_id: str,
+        who: str | Iterable[str],
+        *,
+        gate: str | None = None,
+        by: str | None = None,
+        reason: str = "",
+        via: str = "",
+    ) -> GateInfo:
+        """Change the people that may answer an open gate; see `App.reassign`."""
+        plan = answers.reassign_gate(self._core, run_id, who, Actor(by, via=via), gate, reason)
+        return await self._driver.run(plan)
 
     async def send(
         self,
@@ -151,28 +177,30 @@ class AsyncApp:
         by: str | None = None,
         key: str | None = None,
         enqueue: bool = False,
+        via: str = "",
     ) -> AsyncHandle:
         """Send an event to a run; see `App.send`."""
-        plan = control.send(self._core, run_id, event, value, by, key, here=not enqueue)
+        plan = control.send(self._core, run_id, event, value, by, key, here=not enqueue, via=via)
         return await self._control(run_id, plan, enqueue=enqueue)
 
-    async def pause(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> AsyncHandle:
+    async def pause(self, run_id: str, *, by: str | None = None, enqueue: bool = False, via: str = "") -> AsyncHandle:
         """Ask a run to pause; see `App.pause`."""
-        plan = control.request(self._core, run_id, "pause", by, here=not enqueue)
+        plan = control.request(self._core, run_id, "pause", by, here=not enqueue, via=via)
         return await self._control(run_id, plan, enqueue=enqueue)
 
-    async def cancel(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> AsyncHandle:
+    async def cancel(self, run_id: str, *, by: str | None = None, enqueue: bool = False, via: str = "") -> AsyncHandle:
         """Cancel a run; see `App.cancel`."""
-        plan = control.request(self._core, run_id, "cancel", by, here=not enqueue)
+        plan = control.request(self._core, run_id, "cancel", by, here=not enqueue, via=via)
         return await self._control(run_id, plan, enqueue=enqueue)
 
-    async def resume(self, run_id: str, *, enqueue: bool = False) -> AsyncHandle:
+    async def resume(self, run_id: str, *, by: str | None = None, enqueue: bool = False, via: str = "") -> AsyncHandle:
         """Continue a run; see `App.resume`."""
-        return await self._control(run_id, control.resume(self._core, run_id, here=not enqueue), enqueue=enqueue)
+        plan = control.resume(self._core, run_id, here=not enqueue, by=by, via=via)
+        return await self._control(run_id, plan, enqueue=enqueue)
 
-    async def retry(self, run_id: str, *, by: str | None = None, enqueue: bool = False) -> AsyncHandle:
+    async def retry(self, run_id: str, *, by: str | None = None, enqueue: bool = False, via: str = "") -> AsyncHandle:
         """Continue a failed run from the call that failed; see `App.retry`."""
-        claimed = await self._driver.run(rollback.retry(self._core, run_id, by, here=not enqueue))
+        claimed = await self._driver.run(rollback.retry(self._core, run_id, by, here=not enqueue, via=via))
         await self._advance(claimed, once=enqueue)
         return AsyncHandle(self, run_id, only_wait=enqueue)
 
@@ -188,9 +216,10 @@ class AsyncApp:
         by: str | None = None,
         force: bool = False,
         enqueue: bool = False,
+        via: str = "",
     ) -> AsyncHandle:
         """Roll a run back; see `App.rollback`."""
-        plan = rollback.roll_back(self._core, run_id, to, by, force=force, here=not enqueue)
+        plan = rollback.roll_back(self._core, run_id, to, by, force=force, here=not enqueue, via=via)
         return await self._control(run_id, plan, enqueue=enqueue)
 
     async def fork(
@@ -204,10 +233,12 @@ class AsyncApp:
         effects: Effects = "reuse",
         state: dict[str, Any] | None = None,
         update: Mapping[str, object] | None = None,
+        by: str | None = None,
         enqueue: bool = False,
+        via: str = "",
     ) -> AsyncHandle:
         """Start a new run from a point of another; see `App.fork`."""
-        spec = branching.ForkSpec(at, step, checkpoint_id, effects, state, update)
+        spec = branching.ForkSpec(at, step, checkpoint_id, effects, state, update, by, via)
         name = await self._driver.run(branching.fork(self._core, run_id, new_run_id, spec, here=not enqueue))
         return AsyncHandle(self, name, only_wait=enqueue)
 
@@ -238,10 +269,14 @@ class AsyncApp:
         return found
 
     async def gates(
-        self, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000
+        self, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000, after: str | None = None
     ) -> list[GateInfo]:
         """Gates that wait for an answer; see `App.gates`."""
-        return await self._driver.run(control.gates(self._core, run_id, state, limit))
+        return await self._driver.run(answers.gates(self._core, run_id, state, limit, after))
+
+    async def publish_workflows(self) -> list[str]:
+        """Publish the registered workflows in the store; see `App.publish_workflows`."""
+        return await self._driver.run(publish_workflows(self._core))
 
     async def runs(self, **choice: Any) -> RunList:
         """List runs; see `Store.runs`."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from holdfast.drivers import Handler, Plan
 from holdfast.drivers.async_driver import AsyncDriver
 from holdfast.engine.commands import Branch, BranchError, Call, TimedOut
+from holdfast.engine.execution import Execution
 from holdfast.errors import Interrupt, Suspended
 from holdfast.fork_safety import reset_after_fork
 from holdfast.model.commit import Commit, Outcome
@@ -56,11 +57,20 @@ class AsyncAppDriver(AsyncDriver):
         super().__init__(app.core.awaiting.io, handlers)
         self.app = app
         self._pool: ThreadPoolExecutor | None = None
+        self._invoked: dict[Execution, asyncio.AbstractEventLoop] = {}
+        """The executions whose workflow's function has begun and not ended, and the loop of each."""
         reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Drop the pool; its threads belong to the parent process."""
         self._pool = None
+        self._invoked = {}
+
+    def interrupt_all(self) -> None:
+        """Let all workflows on the running loop make no further call; their tasks are cancelled next."""
+        loop = asyncio.get_running_loop()
+        for exe in [exe for exe, on in self._invoked.items() if on is loop]:
+            exe.exiting = asyncio.CancelledError()
 
     async def run(self, plan: Plan[R], interpreter: Interpreter | None = None) -> R:
         """Execute the plan; a cancellation of the task waits for the commit or effect in progress.
@@ -90,13 +100,40 @@ class AsyncAppDriver(AsyncDriver):
         return await on_own_thread(self.app.blocking.execute, command)
 
     async def _invoke(self, command: Invoke) -> object:
+        """Call the workflow in a task of its own: so a cancellation from outside is known from one by its own code."""
+        work, cancelled = asyncio.ensure_future(contain_exit(self._call_workflow(command))), None
+        exe = command.interpreter.exe
+        self._invoked[exe] = asyncio.get_running_loop()
+        try:
+            while not work.done():
+                try:
+                    await asyncio.wait([work])
+                except asyncio.CancelledError as error:
+                    cancelled = exe.exiting = error
+                    work.cancel()
+        except GeneratorExit:  # the loop was closed with the task in it
+            work.cancel()
+            raise
+        finally:
+            del self._invoked[exe]
+        if cancelled is not None:
+            if not work.cancelled():
+                work.exception()
+            raise ProcessExiting from cancelled
+        return unwrap_error(work.result())
+
+    async def _call_workflow(self, command: Invoke) -> object:
         run = AsyncRun(self, command.interpreter, command.interpreter.exe.root)
+        exe = command.interpreter.exe
         try:
             with as_current(run):
-                return await command.workflow.fn(run, *command.args, **command.kwargs)
+                result = await command.workflow.fn(run, *command.args, **command.kwargs)
+            exe.find_missing_await(None)  # at once: a task that was not awaited begins as soon as this one ends
+            return result
         except asyncio.CancelledError as error:
             raise _from_workflow(error) from error
         except BaseException as error:
+            exe.find_missing_await(error)
             if is_exit(error):
                 raise ProcessExiting from error
             if isinstance(error, _GivenUp) and error.task is asyncio.current_task() and _is_cancelled():

@@ -7,11 +7,12 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.drivers import Plan
 from holdfast.engine import effects, gates, parallel, steps
 from holdfast.engine import recorded_values as values
+from holdfast.engine.approvals import Escalate
 from holdfast.engine.commands import UserFunction
 from holdfast.engine.effect_outcome import EffectSpec
 from holdfast.engine.execution import Execution
@@ -21,6 +22,7 @@ from holdfast.engine.scope import Scope
 from holdfast.engine.steps import step_spec
 from holdfast.errors import Interrupt
 from holdfast.runtime import transactions
+from holdfast.runtime.loop_turns import AsyncTurns
 from holdfast.runtime.run_base import (
     AskOptions,
     Call,
@@ -141,12 +143,16 @@ class AsyncRun(RunBase):
         who: str | Iterable[str] | None = None,
         expires: float | dt.timedelta | None = None,
         expired: object = "deny",
+        approvals: int = 1,
+        not_by: str | Iterable[str] | None = None,
+        escalate: Escalate | None = None,
         key: str | None = None,
     ) -> Call[object]:
         """Wait for an answer from a person; see `Run.ask`."""
 
         def plan(exe: Execution, scope: Scope) -> Plan[object]:
             spec = AskSpec(prompt=prompt, fields=fields, show=show, who=who, expires=expires, expired=expired, key=key)
+            spec.set_rules(approvals, not_by, escalate)
             return gates.ask(exe, scope, spec)
 
         return UnawaitedCall(self, "ask", prompt, plan, (show,))
@@ -269,7 +275,7 @@ class AsyncRun(RunBase):
 
     def loop(self, *, key: str | None = None) -> AsyncIterator[int]:
         """The durable loop, for `async for`; see `Run.loop`."""
-        return _AsyncTurns(self, key)
+        return AsyncTurns(self, key)
 
     def checkpoint(self, *, metadata: dict[str, Any] | None = None, key: str | None = None) -> Call[None]:
         """Save `run.state`; see `Run.checkpoint`."""
@@ -316,24 +322,3 @@ class AsyncRun(RunBase):
             yield from values.log(exe, scope, message, level, data)
 
         return UnawaitedCall(self, "log", message, plan, (message, *data.values()))
-
-
-class _AsyncTurns(AsyncIterator[int]):
-    """The turns of a loop, as in `holdfast.runtime.run`."""
-
-    def __init__(self, run: AsyncRun, key: str | None) -> None:
-        self._run = run
-        self._key = key
-        self._loop: parallel.Loop | None = None
-
-    def __iter__(self) -> NoReturn:
-        raise TypeError("run.loop() of an async workflow is for `async for turn in run.loop()`, not for `for`")
-
-    async def __anext__(self) -> int:
-        run = self._run
-        if self._loop is None:
-            self._loop = await run.drive(parallel.begin(run.execution, run.scope, self._key))
-        else:
-            await run.drive(parallel.end_turn(run.execution, self._loop))
-        run.scope = self._loop.scope
-        return self._loop.turn

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import inspect
+import sys
 import threading
 import time
 from collections import deque
@@ -57,17 +58,20 @@ class BlockingAppDriver(BlockingDriver):
         return self.run(execute_run(self.app, command.claimed))
 
     def _execute_on_loop(self, command: Execute) -> ExecutionResult:
+        claimed = command.claimed
         try:
             return self.app.loop.execute(self.app, command)
-        except StoreClosed:  # the execution may not have begun, and then it did not release the run
-            claimed = command.claimed
-            self.app.nonces.discard(claimed.row.nonce)
-            with contextlib.suppress(HoldfastError):
-                self.app.core.committer.commit(release(claimed.access, claimed.row.run_id))
+        except BaseException as error:
+            # The execution may not have begun, and then it did not release the run.
+            if isinstance(error, StoreClosed) or claimed.row.nonce in self.app.nonces:
+                self.app.nonces.discard(claimed.row.nonce)
+                with contextlib.suppress(HoldfastError):
+                    self.app.core.committer.commit(release(claimed.access, claimed.row.run_id))
             raise
 
     def _invoke(self, command: Invoke) -> object:
-        run = Run(self, command.interpreter, command.interpreter.exe.root)
+        exe = command.interpreter.exe
+        run, exe.handled = Run(self, command.interpreter, exe.root), sys.exception()
         try:
             with as_current(run):
                 return command.workflow.fn(run, *command.args, **command.kwargs)
@@ -77,7 +81,12 @@ class BlockingAppDriver(BlockingDriver):
             raise
 
     def _wait_in_flight(self, command: WaitInFlight) -> None:
-        while command.interpreter.exe.root.in_flight:
+        """Wait for calls in other threads. Ctrl-C in the moment a call ends may have left its name behind."""
+        interpreter, me = command.interpreter, threading.get_ident()
+        while interpreter.exe.root.in_flight:
+            alive = {thread.ident for thread in threading.enumerate()} - {me}
+            if not any(count and ident in alive for ident, count in list(interpreter.threads.items())):
+                return
             time.sleep(0.002)
 
     # --- the user's functions ----------------------------------------------------------------------------------------
@@ -156,11 +165,19 @@ class BlockingAppDriver(BlockingDriver):
             threading.Thread(target=context.copy().run, args=(work,), name=f"holdfast-branch-{number}", daemon=True)
             for number in range(min(command.limit, len(branches)) - 1)
         ]
+        exiting: BaseException | None = None
         for thread in threads:
             thread.start()
-        work()
-        for thread in threads:
-            thread.join()
+        while todo or any(thread.is_alive() for thread in threads):
+            try:
+                work()
+                for thread in threads:
+                    thread.join()
+            except BaseException as error:  # Ctrl-C between two branches, or in a join: the others end first
+                exiting = exiting or error
+                todo.clear()
+        if exiting is not None:
+            raise exiting
         return results
 
     def _run_branch(self, branch: Branch, interpreter: Interpreter) -> object:

@@ -18,7 +18,7 @@ from holdfast.engine.resume_point import ResumePoint
 from holdfast.engine.rollback import without_positions
 from holdfast.engine.state_edits import Edit, Path, apply_changes, path_of
 from holdfast.errors import CheckpointNotFound, InvalidInput
-from holdfast.ids import check_id
+from holdfast.ids import check_id, check_via
 from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun, Outcome, Reason
 from holdfast.model.rows import READY, EntryRow, RunRow
 from holdfast.operations.context import refusal
@@ -57,6 +57,9 @@ class ForkSpec(NamedTuple):
     effects: str = "reuse"
     state: object = None
     update: object = None
+    by: str | None = None
+    """The person to record; none by default."""
+    via: str = ""
 
 
 def fork(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec, *, here: bool) -> Plan[str]:
@@ -74,6 +77,9 @@ def fork(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec, *, here:
 
 def _create(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec) -> Plan[str]:
     check_id("run_id", run_id)
+    check_via(spec.via)
+    if spec.by is not None:
+        check_id("by", spec.by)
     changes = _find_changes(spec.state, spec.update)
     if spec.effects not in TREATMENTS:
         raise InvalidInput(f"effects must be one of {', '.join(TREATMENTS)}, not {spec.effects!r}")
@@ -145,6 +151,7 @@ def _commit(app: AppCore, history: RunHistory, name: str, to: int, spec: ForkSpe
     rows = [row for row in history.rows if last_of(row) <= to]
     end = last_of(rows[-1]) if rows else 0
     entry: EntryData = {"kind": "forked", "from": run.run_id, "to": to, "void": cut.void, "effects": spec.effects}
+    entry |= {key: value for key, value in (("by", spec.by), ("via", spec.via)) if value}
     edits = list(base.edits)
     if changes:
         entry["set"] = [[list(path), value] for path, value in changes]

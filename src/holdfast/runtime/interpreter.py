@@ -87,6 +87,8 @@ class Interpreter:
         self.lease_until = taken_at + self.lease_s
         """On the monotonic clock; not later than the end of the lease in the store."""
         self.exe: Execution = None  # type: ignore[assignment]  # set by `execute_run` after the journal was read
+        self.threads: dict[int, int] = {}
+        """How many calls of a blocking workflow each thread is in."""
         self.woken: list[str] = []
         """Other runs that its children made ready."""
         self.messages: list[tuple[int, c.Send]] = []
@@ -138,6 +140,7 @@ class Interpreter:
             self.exe.interrupt_pending = True  # other branches must stop too
             raise
         finally:
+            plan.close()  # it is still suspended if Ctrl-C came between two of its commands
             if self.exe.record.edits is not None:
                 self.exe.record.edits.after_call()
 

@@ -9,7 +9,7 @@ import asyncio
 import concurrent.futures
 import threading
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.engine.commands import BranchError, TimedOut
@@ -88,17 +88,21 @@ class LoopThread:
             return result._replace(error=closed_error())
         return result
 
-    def close(self) -> None:
-        """Stop the loop and cancel the tasks on it; wait for them, but not forever."""
+    def close(self, before_cancel: Callable[[], None] = lambda: None) -> None:
+        """Stop the loop and cancel the tasks on it; wait for them, but not forever.
+
+        `before_cancel` is called on the loop, just before.
+        """
         if threading.current_thread() is self._thread:
             return
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop)
+                asyncio.run_coroutine_threadsafe(self._cancel_all(before_cancel), self._loop)
         self._thread.join(_JOIN_S)
 
-    async def _cancel_all(self) -> None:
+    async def _cancel_all(self, before_cancel: Callable[[], None]) -> None:
+        before_cancel()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

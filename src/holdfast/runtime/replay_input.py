@@ -15,6 +15,7 @@ from holdfast.engine.record import Positioned, live_path
 from holdfast.engine.resume_point import ResumePoint, resume_point_from
 from holdfast.engine.state_edits import Edit, Replacement
 from holdfast.errors import DamagedData, InvalidInput, Unstorable
+from holdfast.ids import via_of
 from holdfast.limits import KIB, MIB, NUMBER_MAX, VALUE_BYTES_MAX
 from holdfast.model.rows import CheckpointRow, EntryRow, GateRow, ItemRow, RunRow
 from holdfast.operations.context import StoreContext
@@ -116,7 +117,7 @@ def gate_body(run: RunRow, row: GateRow) -> EntryData:
     place = f"gate {row.gate!r} of run {run.run_id!r}"
     verify_checksum(row, run.incarnation, place)
     body = decode_body(row.body, place)
-    if not isinstance(body, dict) or body.get("v") != 1:
+    if not isinstance(body, dict) or body.get("v") not in (1, 2):
         raise DamagedData(place, "it is not a gate that this version can read")
     return body
 
@@ -128,7 +129,7 @@ def inbox_items(core: StoreContext, run: RunRow, after: int) -> list[Item]:
         place = f"inbox item {row.number} of run {run.run_id!r}"
         verify_checksum(row, run.incarnation, place)
         value = decode_body(row.body, place)
-        items.append(Item(row.number, row.kind, row.name, row.by, row.created_us, value))
+        items.append(Item(row.number, row.kind, row.name, row.by, row.created_us, value, via_of(row)))
     return items
 
 

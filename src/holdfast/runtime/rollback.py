@@ -31,9 +31,10 @@ from holdfast.errors import (
     StorageError,
     UnknownWorkflow,
 )
+from holdfast.ids import check_via
 from holdfast.model.commit import Commit, Committed, Guard, NewCheckpoint, NewEntry, Reason
+from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
 from holdfast.model.rows import CANCELLED, COMPLETED, FAILED, ROLLING_BACK, RunRow
-from holdfast.model.views import EffectPlan, RollbackPlan
 from holdfast.operations.claims import release
 from holdfast.operations.context import refusal
 from holdfast.operations.run_tree import effect_call
@@ -62,6 +63,13 @@ class TakenBack(NamedTuple):
     """Runs that have taken over the outcome of an effect that is undone."""
 
 
+class _Requester(NamedTuple):
+    """The person that asked for a rollback or retry, and where the request came from."""
+
+    by: str
+    via: str
+
+
 SelectCut = Callable[[RunHistory], TakenBack]
 """Decides from the history of a run what is taken back."""
 
@@ -74,14 +82,14 @@ def plan_rollback(app: AppCore, run_id: str, to: object) -> Plan[RollbackPlan]:
 
 
 def roll_back(
-    app: AppCore, run_id: str, to: object, by: str | None, *, force: bool, here: bool
+    app: AppCore, run_id: str, to: object, by: str | None, *, force: bool, here: bool, via: str = ""
 ) -> Plan[tuple[RollbackPlan | None, Claimed | None]]:
     """Begin a rollback to a position, or continue an open one if `to` is None. Returns the plan and the claim.
 
     The claim is None if this process does not know the workflow and need not perform the rollback `here`. The run is
     then left ready for a process that knows it.
     """
-    actor = default_actor(by)
+    actor = _Requester(default_actor(by), check_via(via))
     if to is None:
         claimed = (yield from _claim_open_rollback(app, run_id))._replace(force=force)
         return None, (yield from _keep_if_known(app, claimed, here=here))
@@ -89,7 +97,7 @@ def roll_back(
 
 
 def _begin(
-    app: AppCore, run_id: str, select: SelectCut, by: str, *, force: bool, here: bool
+    app: AppCore, run_id: str, select: SelectCut, actor: _Requester, *, force: bool, here: bool
 ) -> Plan[tuple[RollbackPlan, Claimed | None]]:
     while True:
         history: RunHistory = yield lambda: read_history(app.core, run_id)
@@ -103,8 +111,10 @@ def _begin(
             raise RollbackRefused(run_id, plan, plan.problems)
         base = history.base(taken.cut.to)
         checkpoint_id, next_node = (base.row.checkpoint_id, base.row.next_node) if base.row else ("", None)
-        entry = begin_entry(taken.cut, taken.undo, checkpoint_id, base.spans, base.loops, base.edits, by, next_node)
-        entry["force"] = force
+        entry = begin_entry(
+            taken.cut, taken.undo, checkpoint_id, base.spans, base.loops, base.edits, actor.by, next_node
+        )
+        entry |= {"force": force, **({"via": actor.via} if actor.via else {})}
         taken_at = time.monotonic()
         commit = Commit(
             run_id,
@@ -248,35 +258,36 @@ def continue_rollback(interpreter: Interpreter) -> Plan[BaseException | None]:
 # --- retry -----------------------------------------------------------------------------------------------------------
 
 
-def retry(app: AppCore, run_id: str, by: str | None, *, here: bool, with_parent: bool = False) -> Plan[Claimed | None]:
+def retry(
+    app: AppCore, run_id: str, by: str | None, *, here: bool, with_parent: bool = False, via: str = ""
+) -> Plan[Claimed | None]:
     """Begin the retry of a failed run, its failed children first. Returns the claim to execute it with.
 
     A crash between child and parent leaves the child retried and the parent failed. Another retry of the parent
     continues from there.
     """
+    actor = _Requester(default_actor(by), check_via(via))
     history: RunHistory = yield lambda: read_history(app.core, run_id)
     if record_of(history.live).rollback:  # a retry or a rollback that was begun and has not ended
-        return (yield from roll_back(app, run_id, None, by, force=False, here=here))[1]
+        return (yield from roll_back(app, run_id, None, by, force=False, here=here, via=via))[1]
     if here and app.known(history.run.workflow) is None:
         raise UnknownWorkflow(history.run.workflow, list(app.registry.workflows))
     _check_failed(history)
     yield from check_wanted(app, history, ended=not with_parent)
     lost: set[str] = set()
     for child in failed_children(history.live):
-        if not (yield from _retry_child(app, child, by)):
+        if not (yield from _retry_child(app, child, by, via)):
             lost.add(child)
-    begin = _begin(
-        app, run_id, lambda history: _retry_cut(app, history, lost), default_actor(by), force=False, here=here
-    )
+    begin = _begin(app, run_id, lambda history: _retry_cut(app, history, lost), actor, force=False, here=here)
     return (yield from begin)[1]
 
 
-def _retry_child(app: AppCore, child: str, by: str | None) -> Plan[bool]:
+def _retry_child(app: AppCore, child: str, by: str | None, via: str) -> Plan[bool]:
     """Retry a child if it failed. Returns whether its parent can wait for it."""
     row: RunRow | None = yield lambda: app.core.port.run(child)
     if row is not None and row.status == FAILED:
         try:
-            claimed = yield from retry(app, child, by, here=False, with_parent=True)
+            claimed = yield from retry(app, child, by, here=False, with_parent=True, via=via)
         except Conflict:
             row = yield lambda: app.core.port.run(child)
             if row is not None and row.status == FAILED:

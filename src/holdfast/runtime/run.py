@@ -6,11 +6,13 @@ import datetime as dt
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.drivers import Plan
 from holdfast.engine import effects, gates, parallel, steps
 from holdfast.engine import recorded_values as values
+from holdfast.engine.approvals import Escalate
 from holdfast.engine.commands import UserFunction
 from holdfast.engine.effect_outcome import EffectSpec
 from holdfast.engine.failures import Classifier, classifier_of
@@ -18,6 +20,7 @@ from holdfast.engine.gates import AskSpec
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import step_spec
 from holdfast.runtime import transactions
+from holdfast.runtime.loop_turns import Turns
 from holdfast.runtime.run_base import (
     AskOptions,
     DoubtPolicy,
@@ -66,7 +69,12 @@ class Run(RunBase):
             moment = run.drive(now(run.execution, run.scope))
         """
         self._check_waiting(acts=True)
-        return self._driver.run(self._interpreter.translate(plan))
+        threads, me = self._interpreter.threads, get_ident()
+        threads[me] = threads.get(me, 0) + 1
+        try:
+            return self._driver.run(self._interpreter.translate(plan))
+        finally:
+            threads[me] -= 1
 
     @overload
     def step(self, fn: Callable[..., Awaitable[R]], /, *args: object, **options: Any) -> R: ...
@@ -156,18 +164,27 @@ class Run(RunBase):
         who: str | Iterable[str] | None = None,
         expires: float | dt.timedelta | None = None,
         expired: object = "deny",
+        approvals: int = 1,
+        not_by: str | Iterable[str] | None = None,
+        escalate: Escalate | None = None,
         key: str | None = None,
     ) -> object:
         """Wait for an answer from a person. Meanwhile the run holds no resources, and the process may end.
 
         `fields` describes the answer: a dict of types, a dataclass, a Pydantic model, a JSON Schema or one type.
-        `who` names the persons that may answer. After `expires` seconds the gate is denied (yes/no fields False, others
-        default or empty; a field that allows neither is refused), fails (`expired="fail"`), or takes that answer.
+        `who` names the persons and groups (`group:finance`) that may answer, `not_by` those that may not. `escalate` is
+        a list of (seconds, who): after that time these may answer as well. With `approvals=n`, n different persons must
+        say yes in the first yes/no field; a "no" decides at once. The deciding answer is returned.
+
+        After `expires` seconds the gate is denied (yes/no fields False, others default or empty; a field that allows
+        neither is refused), fails (`expired="fail"`), or takes that answer.
 
         Example:
             answer = run.ask("Send it?", {"send": bool}, show={"to": "ana"}, expires=86400)
+            answer = run.ask("Pay it?", {"pay": bool}, who="group:finance", not_by="ana", escalate=[(3600, "ben")])
         """
         spec = AskSpec(prompt=prompt, fields=fields, show=show, who=who, expires=expires, expired=expired, key=key)
+        spec.set_rules(approvals, not_by, escalate)
         return self.drive(gates.ask(self.execution, self.scope, spec))
 
     @overload
@@ -308,7 +325,7 @@ class Run(RunBase):
                 if turn == 3:
                     break
         """
-        return _Turns(self, self.drive(parallel.begin(self.execution, self.scope, key)))
+        return Turns(self, self.drive(parallel.begin(self.execution, self.scope, key)))
 
     def checkpoint(self, *, metadata: dict[str, Any] | None = None, key: str | None = None) -> None:
         """Save `run.state`, for history, rollback and fork. It does not shorten a replay; `loop` does.
@@ -379,20 +396,3 @@ class Run(RunBase):
             run.log("priced", order="A-17")
         """
         self.drive(values.log(self.execution, self.scope, message, level, data))
-
-
-class _Turns(Iterator[int]):
-    """The turns of a loop. The run's calls belong to the current turn; after `break`, to the last one."""
-
-    def __init__(self, run: Run, loop: parallel.Loop) -> None:
-        self._run = run
-        self._loop = loop
-        self._begun = False
-
-    def __next__(self) -> int:
-        run = self._run
-        if self._begun:
-            run.drive(parallel.end_turn(run.execution, self._loop))
-        self._begun = True
-        run.scope = self._loop.scope
-        return self._loop.turn

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Required, TypedDict, TypeVar
 
 from holdfast.drivers import Plan
+from holdfast.engine.approvals import Escalate
 from holdfast.engine.children import ChildSpec, child
 from holdfast.engine.execution import Execution
 from holdfast.engine.retry import Retry
@@ -47,6 +48,9 @@ class AskOptions(TypedDict, total=False):
     who: str | Iterable[str] | None
     expires: float | dt.timedelta | None
     expired: object
+    approvals: int
+    not_by: str | Iterable[str] | None
+    escalate: Escalate | None
     key: str | None
 
 

@@ -210,10 +210,14 @@ def _join_family(app: AppCore, start: Start) -> tuple[NewRun, tuple[NewCheckpoin
     return NewRun(True, source.run_id, source.incarnation, source.gc_epoch, origin), (first,)
 
 
-def claim(app: AppCore, run_id: str, *, paused: bool = False) -> Plan[Claimed | None]:
-    """Claim a run. None if a living owner holds it, it has ended, or it is paused and `paused` is False."""
+def claim(app: AppCore, run_id: str, *, paused: bool = False, entry: EntryData | None = None) -> Plan[Claimed | None]:
+    """Claim a run. None if a living owner holds it, it has ended, or it is paused and `paused` is False.
+
+    `entry` is added to its journal in the same commit.
+    """
     taken_at = time.monotonic()
-    commit = Commit(run_id, app.token(8), take=new_take(app, paused=paused))
+    more = (NewEntry(entry["kind"], encode_body(app.core, entry, "a journal entry")),) if entry is not None else ()
+    commit = Commit(run_id, app.token(8), take=new_take(app, paused=paused), entries=more)
     outcome = yield from take_claim(app, commit)
     if isinstance(outcome, Committed):
         return to_claimed(app, outcome.run, taken_at)

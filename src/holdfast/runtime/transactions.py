@@ -44,8 +44,7 @@ L = TypeVar("L")
 TABLE: Final = "holdfast_outcomes"
 _PLACE: Final = f"a row of {TABLE}"
 _ENDED_ITSELF: Final = (
-    "the function ended its transaction itself, so its result was not recorded; leave commit and rollback to "
-    "run.transaction"
+    "the function ended its transaction itself, so its result is not recorded; leave that to run.transaction"
 )
 
 
@@ -78,8 +77,9 @@ POSTGRES: Final = _Sql(
 
 def transaction(exe: Execution, scope: Scope, connection: Any, spec: StepSpec, *, awaiting: bool = False) -> Plan[Any]:
     """The plan of the effect that executes the transaction. `awaiting`: the workflow is async."""
-    fn, kind = spec.fn, _kind(connection)
-    known = _Known()
+    fn, kind, known = spec.fn, _kind(connection), _Known()
+    if inspect.iscoroutinefunction(fn) and kind != "psycopg_async":
+        raise InvalidInput(f"a transaction on a {kind} connection cannot call the async function {fn!r}")
     wraps: dict[str, _Wrap] = {"psycopg": _in_psycopg, "psycopg_async": _in_async_psycopg}
     spec.fn = wraps.get(kind, _in_sqlite)(connection, fn, known)
     if awaiting and kind not in wraps:  # the connection belongs to the thread of the event loop

@@ -24,6 +24,7 @@ from holdfast.model.rows import FAILED, READY
 from holdfast.operations.claims import release
 from holdfast.runtime.app_core import AppCore, closed_error
 from holdfast.runtime.execute import ExecutionResult
+from holdfast.runtime.publication import try_publish
 from holdfast.runtime.reaper import WakeupListener, reap
 from holdfast.runtime.start import Claimed, Execute, claim, new_take, to_claimed
 from holdfast.store.capabilities import WorkerRegistry
@@ -95,13 +96,14 @@ class Worker:
         if self._app.is_closed:
             raise closed_error()
         self._wakeups = WakeupListener(self._app.store)
-        self._stopping.clear()
+        try_publish(self._app)
         try:
             with self._signals():
                 self._work(until_idle=until_idle)
         finally:
             self._drain()
             self._wakeups.close()
+            self._stopping.clear()
             with contextlib.suppress(StorageError):  # then its row expires, or its file ends with the process
                 self._register([])
             if self.failed:
@@ -121,9 +123,14 @@ class Worker:
                 self._register(self._names())
                 began = True
                 self._reap()
-                claimed = self._claim()
-                if not claimed and until_idle and self._is_idle():
-                    return
+                with self._app.claiming:
+                    if self._app.is_closed:
+                        raise closed_error()
+                    claimed = self._claim()
+                    for one in claimed:
+                        self._begin(one)
+                    if not claimed and until_idle and self._is_idle():
+                        return
             except StoreClosed as error:
                 if not began:
                     raise
@@ -133,8 +140,6 @@ class Worker:
                 _log.warning("the store failed; retrying: %s", error)
                 self._stopping.wait(_RETRY_S)
                 continue
-            for one in claimed:
-                self._begin(one)
             if claimed:
                 self._wakeups.busy()
             else:

@@ -5,7 +5,7 @@ They are optional and independent of each other; `holdfast.store.port` is the in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
@@ -77,6 +77,17 @@ class WorkerRegistry(Protocol):
 
     def workers(self) -> dict[str, tuple[str, ...]]:
         """The workflows of each running worker."""
+
+
+@runtime_checkable
+class Catalog(Protocol):
+    """A store that keeps descriptions of workflows, so that other processes can list and start them."""
+
+    def publish(self, entries: Mapping[str, bytes]) -> None:
+        """Store these descriptions by name, durably; an empty one removes its name. Others stay."""
+
+    def published(self) -> dict[str, bytes]:
+        """All descriptions, as stored, by name."""
 
 
 @runtime_checkable

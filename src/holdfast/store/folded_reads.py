@@ -100,10 +100,17 @@ class FoldedReads(port.StorePort):
             found = [(run.row, run.effects[key]) for run in self._family_runs(family) if key in run.effects]
             return sorted(found, key=lambda pair: pair[0].run)
 
-    def gates(self, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
+    def gates(
+        self, state: str | None, limit: int, after: tuple[int, int, str] | None = None
+    ) -> list[tuple[RunRow, GateRow]]:
         with self._reading():
-            found = [pair for pair in self._pairs(GateRow) if state in (None, pair[1].state)]
-            return _cut(sorted(found, key=lambda pair: (pair[1].opened_us, pair[0].run, pair[1].gate)), limit)
+            found = [
+                ((row.opened_us, run.run, row.gate), (run, row))
+                for run, row in self._pairs(GateRow)
+                if state in (None, row.state)
+            ]
+            found = [each for each in found if after is None or each[0] > after]
+            return _cut([pair for _, pair in sorted(found, key=lambda each: each[0])], limit)
 
     def due(self, kind: type[port.Kind], limit: int) -> list[tuple[RunRow, port.Kind]]:
         with self._reading():

@@ -196,10 +196,17 @@ class OwnerLocks:
                 self._files.close(handle)
 
     def close(self) -> None:
-        """Release the locks that were taken for this store, and remove their files."""
+        """Release the locks that were taken for this store, and remove their files.
+
+        The locks of owners that still hold runs are kept until the process ends: then others know that it has.
+        """
+        try:
+            held = {self._path(owner) for owner in self._holding()} if self._announced and self._holding else set()
+        except HoldfastError:
+            held = self._announced.copy()
         with _held_locks.lock:
             announced, self._announced = self._announced, set()
-            for path in announced:
+            for path in announced - held:
                 self._release(path)
         with contextlib.suppress(HoldfastError):  # the next process removes what is left
             self.remove_dead_owners()

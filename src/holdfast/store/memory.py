@@ -6,7 +6,7 @@ It is meant for tests, and is the simplest implementation of the port.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.clock import Clock
 from holdfast.errors import DamagedData, StoreClosed
@@ -53,6 +53,7 @@ class MemoryStore(FoldedReads):
         self._transaction_reads = _Reads(self)
         self._closed = False
         self._workers: dict[str, tuple[str, ...]] = {}
+        self._catalog: dict[str, bytes] = {}
 
     def after_fork(self) -> None:
         self._lock = threading.RLock()
@@ -188,6 +189,15 @@ class MemoryStore(FoldedReads):
     def workers(self) -> dict[str, tuple[str, ...]]:
         with self._lock:
             return dict(self._workers)
+
+    def publish(self, entries: Mapping[str, bytes]) -> None:
+        with self._reading():
+            merged = self._catalog | dict(entries)
+            self._catalog = {name: body for name, body in sorted(merged.items()) if body}
+
+    def published(self) -> dict[str, bytes]:
+        with self._reading():
+            return dict(self._catalog)
 
     def close(self) -> None:
         self._closed = True

@@ -16,6 +16,7 @@ What every store promises:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
@@ -151,7 +152,7 @@ Mark = Callable[[list[bytes]], set[bytes]]
 
 
 class StorePort(ABC):
-    """A store of runs: 18 methods to implement, and two with defaults that are composed of them.
+    """A store of runs: 18 methods to implement, and four with defaults that are composed of them.
 
     `holdfast.store.capabilities` has what only some stores can do.
     """
@@ -282,8 +283,13 @@ class StorePort(ABC):
         """The effects with this key in the ledgers of all runs of a family, oldest run first."""
 
     @abstractmethod
-    def gates(self, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
-        """Gates of all runs in this state, or in any, the longest open first; a limit of -1 means all."""
+    def gates(
+        self, state: str | None, limit: int, after: tuple[int, int, str] | None = None
+    ) -> list[tuple[RunRow, GateRow]]:
+        """Gates of all runs in this state, or in any, the longest open first; a limit of -1 means all.
+
+        They are ordered by time of opening, number of the run and name; only those above `after` are returned.
+        """
 
     @abstractmethod
     def due(self, kind: type[Kind], limit: int) -> list[tuple[RunRow, Kind]]:
@@ -306,6 +312,16 @@ class StorePort(ABC):
     @abstractmethod
     def roots(self, family: int) -> tuple[list[bytes], dict[int, ScanMark]]:
         """All roots of a family, of checkpoints and attachments, and how far each run was read; of one moment."""
+
+    # --- counts ------------------------------------------------------------------------------------------------------
+
+    def status_counts(self) -> dict[str, int]:
+        """How many runs there are of each status."""
+        return dict(Counter(row.status for row in self.runs(RunQuery(limit=-1))))
+
+    def open_gates(self) -> int:
+        """How many gates of all runs are open."""
+        return len(self.gates("open", -1))
 
     # --- the store itself ---------------------------------------------------------------------------------------------
 

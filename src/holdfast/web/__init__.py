@@ -5,7 +5,13 @@
 
 from __future__ import annotations
 
-from holdfast.web.identity import User
-from holdfast.web.server import asgi
+try:
+    from holdfast.web.identity import User
+    from holdfast.web.server import asgi
+except ImportError as error:
+    if (error.name or "").partition(".")[0] not in ("starlette", "jinja2", "markupsafe", "anyio"):
+        raise
+    missing = 'holdfast.web needs starlette and jinja2; pip install "holdfast[web]"'
+    raise ImportError(missing, name=error.name) from error
 
 __all__ = ["User", "asgi"]

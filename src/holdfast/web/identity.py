@@ -29,6 +29,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_id("name", self.name)
+        for group in self.groups:
+            check_id(f"a group of user {self.name!r}", group)
         if self.role not in ROLES:
             raise InvalidInput(f"role {self.role!r} of user {self.name!r} is not one of {', '.join(ROLES)}")
 
@@ -44,3 +46,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     def sees_all(self) -> bool:
         """Whether all workflows are visible."""
         return "*" in self.workflows
+
+
+ANONYMOUS: Final = User(name="anonymous", workflows=())
+"""Stands for a request without a login. It sees nothing."""

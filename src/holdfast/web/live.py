@@ -7,86 +7,114 @@ mark that a page was rendered with is passed on connect, so a change between bot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 Mark = Callable[[], str]
 """Reads the present mark of a view. It is called in a thread."""
 
 WATCH_S: Final = 0.25
+"""How often a mark is read. A mark that takes long to read is read less often: see `_REST`."""
+_REST: Final = 10
+"""After a read of one millisecond the watcher pauses for at least this many milliseconds."""
 KEEP_ALIVE_S: Final = 15.0
+READERS_MAX: Final = 1_000
+
+_log = logging.getLogger("holdfast.web")
 
 
 class _View:
     """A view that is watched while it has readers."""
 
-    def __init__(self, mark: Mark) -> None:
+    def __init__(self, mark: Mark, value: str) -> None:
         self.mark = mark
-        self.value = ""
+        self.value = value
         self.readers = 0
-        self.changed = asyncio.Condition()
-        self.task: asyncio.Task[None] | None = None
+        self.changed = asyncio.Event()
+        """Set by the next change; then the view gets another one."""
+        self.task = asyncio.create_task(self._watch())
+
+    def wake(self) -> None:
+        """Let all readers compare the mark with theirs."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def _watch(self) -> None:
+        """Read the mark again and again. A read that fails is repeated: the store may be back soon."""
+        while True:
+            began = time.monotonic()
+            try:
+                value = await run_in_threadpool(self.mark)
+            except Exception as error:
+                _log.warning("a live view could not be read: %s", type(error).__name__)
+                value = self.value
+            if value != self.value:
+                self.value = value
+                self.wake()
+            await asyncio.sleep(max(WATCH_S, _REST * (time.monotonic() - began)))
 
 
 class Live:
     """The views that are watched now."""
 
     def __init__(self) -> None:
-        self._views: dict[str, _View] = {}
+        self._views: dict[tuple[asyncio.AbstractEventLoop, str], _View] = {}
+        self._is_closed = False
 
     @property
     def watched(self) -> int:
         """How many views are watched."""
         return len(self._views)
 
+    @property
+    def readers(self) -> int:
+        """How many streams are open."""
+        return sum(view.readers for view in self._views.values())
+
+    def close(self) -> None:
+        """End all streams; to be called in the event loop."""
+        self._is_closed = True
+        for view in self._views.values():
+            view.wake()
+
     def response(self, key: str, mark: Mark, known: str) -> Response:
         """A stream of server-sent events: `changed` for each change of the mark, beginning with `known`."""
+        if self.readers >= READERS_MAX:
+            return PlainTextResponse("too many open pages; this page is not updated", 503, {"Retry-After": "30"})
 
         async def lines() -> AsyncIterator[str]:
             yield "retry: 1000\n\n"
             async for value in self.marks(key, mark, known):
-                yield ": \n\n" if value is None else f"event: changed\ndata: {value}\n\n"
+                yield ":\n\n" if value is None else f"event: changed\ndata: {value}\n\n"
 
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
 
-    async def marks(self, key: str, mark: Mark, known: str) -> AsyncIterator[str | None]:
-        """Yield each mark that differs from `known`, and None if nothing happened for a while."""
-        view = self._views.get(key)
+    async def marks(self, key: str, mark: Mark, known: str) -> AsyncGenerator[str | None, None]:
+        """Yield each mark that differs from the one before, and None if nothing happened for a while."""
+        place = (asyncio.get_running_loop(), key)
+        view = self._views.get(place)
         if view is None:
-            view = self._views[key] = _View(mark)
-            view.value = known
-            view.task = asyncio.create_task(self._watch(view))
+            view = self._views[place] = _View(mark, known)
         view.readers += 1
         try:
-            while True:
-                async with view.changed:
-                    try:
-                        await asyncio.wait_for(view.changed.wait_for(lambda: view.value != known), timeout=KEEP_ALIVE_S)
-                    except TimeoutError:
-                        yield None
-                        continue
-                known = view.value
-                yield known
+            while not self._is_closed:
+                changed = view.changed
+                if view.value != known:
+                    known = view.value
+                    yield known
+                    continue
+                try:
+                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)
+                except TimeoutError:
+                    yield None
         finally:
             view.readers -= 1
-            if view.readers == 0:
-                self._views.pop(key, None)
-                if view.task is not None:
-                    view.task.cancel()
-
-    async def _watch(self, view: _View) -> None:
-        """Read the mark again and again. A read that fails is repeated: the store may be back soon."""
-        while True:
-            try:
-                value = await run_in_threadpool(view.mark)
-            except Exception:
-                value = view.value
-            if value != view.value:
-                async with view.changed:
-                    view.value = value
-                    view.changed.notify_all()
-            await asyncio.sleep(WATCH_S)
+            if view.readers == 0 and self._views.get(place) is view:
+                del self._views[place]
+                view.task.cancel()

@@ -11,13 +11,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from holdfast.errors import RunNotFound
 from holdfast.web.identity import User
+from holdfast.web.security import static_version
+from holdfast.web.streams import Streams
 
 if TYPE_CHECKING:
     from holdfast.operations.store import Store
     from holdfast.runtime.app import App
     from holdfast.web.live import Live
     from holdfast.web.render import Renderer
-    from holdfast.web.sessions import Access
+    from holdfast.web.sessions import Access, Session
 
 Values = dict[str, list[str]]
 """The fields of a submitted form or of a query, in their order."""
@@ -36,10 +38,16 @@ class Site:
         self.mask = mask
         """Paths in states, inputs and results whose values are not shown, such as `customer.iban`."""
         self.owns_app = owns_app
+        self.streams = Streams()
 
     @property
     def store(self) -> Store:
         return self.app.store
+
+    def stop(self) -> None:
+        """End all open streams; to be called in the event loop."""
+        self.live.close()
+        self.streams.close()
 
 
 class Context:
@@ -54,6 +62,8 @@ class Context:
         """The token that every form of this session carries."""
         self.form: Values = {}
         """The fields of a submitted form."""
+        self.session: Session | None = None
+        """The session, if the user has logged in on this page."""
 
     section = ""
     """The entry of the menu that is marked."""
@@ -74,7 +84,14 @@ class Context:
     @property
     def here(self) -> str:
         """The address of this page, with its query."""
-        return self.request.url.path + (f"?{self.request.url.query}" if self.request.url.query else "")
+        return self.address_of(self.request)
+
+    @staticmethod
+    def address_of(request: Request) -> str:
+        """The path and the query of a request, encoded as they came: a decoded id could end the path."""
+        raw = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+        query = request.scope.get("query_string", b"")
+        return str((raw.partition(b"?")[0] + (b"?" + query if query else b"")).decode("ascii", "replace"))
 
     @property
     def root(self) -> str:
@@ -84,6 +101,8 @@ class Context:
     def url(self, path: str, /, **query: object) -> str:
         """A link: `path` below the mount point, with the query values that are not None or empty."""
         given = {name: value for name, value in query.items() if value not in (None, "", ())}
+        if path.startswith("/static/") and (version := static_version(path.removeprefix("/static/"))):
+            given["v"] = version
         text = urlencode(given, doseq=True)
         return f"{self.root}{path}" + (f"?{text}" if text else "")
 

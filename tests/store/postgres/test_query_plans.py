@@ -314,6 +314,8 @@ def read_everything(store: holdfast.Store) -> None:
         port.find_checkpoints(found)
     port.rows(GateRow, row.run, 0, 10)
     port.gates("open", 10)
+    port.gates("open", 10, (101_000, 101_000, "g"))
+    port.open_gates()
     port.due(GateRow, 10)
     port.rows(TimerRow, row.run)
     port.due(TimerRow, 10)

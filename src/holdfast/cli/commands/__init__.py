@@ -27,6 +27,7 @@ GROUPS: Final = (
         (
             ("run", "Start a workflow and answer its questions here."),
             ("answer", "Answer a gate of a run."),
+            ("reassign", "Change the people that may answer a gate."),
             ("send", "Send an event to a run."),
             ("pause", "Ask a run to stop before its next call."),
             ("resume", "Continue a paused run, or one whose process died."),
@@ -35,6 +36,7 @@ GROUPS: Final = (
             ("rollback", "Roll a run back and undo its later effects."),
             ("fork", "Start a new run from a checkpoint or position of another."),
             ("worker", "Execute ready runs until stopped."),
+            ("web", "Serve the page: inbox, runs and a JSON API."),
         ),
     ),
     (
@@ -48,6 +50,7 @@ GROUPS: Final = (
             ("export", "Write runs to an archive or as another system's files."),
             ("import", "Read runs from an archive or from another system's files."),
             ("langgraph", "Import, list and prune LangGraph threads."),
+            ("notifications", "Test targets of notifications, and list undelivered ones."),
         ),
     ),
     (
@@ -66,7 +69,7 @@ HELPS: Final = {verb: line for _, verbs in GROUPS for verb, line in verbs}
 
 _SHARED: Final = {
     "control": ("pause", "cancel", "resume", "retry", "send", "delete"),
-    "gates": ("answer",),
+    "gates": ("answer", "reassign"),
     "log": ("diff", "effects"),
     "rollback": ("fork",),
     "show": ("list",),

@@ -42,7 +42,7 @@ def pause_command(session: Session, run: str, by: str | None, enqueue: bool) -> 
         cancel = pending_cancel(session.store(), run_id)
         if cancel is not None:
             raise Conflict(f"run {run_id!r} was not paused: a cancel by {cancel.by!r} is pending")
-        app.pause(run_id, by=by, enqueue=enqueue)
+        app.pause(run_id, by=by, enqueue=enqueue, via="cli")
 
     return run_args.act(session, run, "the pause", pause)
 
@@ -63,16 +63,21 @@ def cancel_command(session: Session, run: str, by: str | None, enqueue: bool) ->
       holdfast cancel order-17
       holdfast cancel order-17 --by ana --app shop:app
     """
-    return run_args.act(session, run, "the cancel", lambda app, run_id: app.cancel(run_id, by=by, enqueue=enqueue))
+    return run_args.act(
+        session, run, "the cancel", lambda app, run_id: app.cancel(run_id, by=by, enqueue=enqueue, via="cli")
+    )
 
 
 @click.command()
 @click.argument("run", metavar="RUN", required=False, shell_complete=run_args.complete_runs)
 @click.option("--all", "every", is_flag=True, help="All paused runs.")
 @click.option("--workflow", metavar="NAME", help="With --all: only runs of this workflow.")
+@run_args.by_option
 @run_args.enqueue_option
 @click.pass_obj
-def resume_command(session: Session, run: str | None, every: bool, workflow: str | None, enqueue: bool) -> int:
+def resume_command(
+    session: Session, run: str | None, every: bool, workflow: str | None, by: str | None, enqueue: bool
+) -> int:
     """Continue a paused run, or one whose process died.
 
     With an app that has the workflow, the run continues here until it waits or ends; otherwise it is made ready for a
@@ -89,11 +94,11 @@ def resume_command(session: Session, run: str | None, every: bool, workflow: str
     if workflow is not None and not every:
         raise click.UsageError("--workflow requires --all")
     if run is None:
-        return _resume_all(session, workflow, enqueue=enqueue)
+        return _resume_all(session, workflow, by, enqueue=enqueue)
     app = session.app()
     run_id = run_args.find_and_adopt(session, run)
     session.how_to_continue = f"`holdfast resume {quote(run_id)}` continues the run."
-    app.resume(run_id, enqueue=enqueue)
+    app.resume(run_id, by=by, enqueue=enqueue, via="cli")
     return report_with_code(session, run_id)
 
 
@@ -109,7 +114,7 @@ class _Resumed(run_args.StatusFacts):
     error: str | None
 
 
-def _resume_all(session: Session, workflow: str | None, *, enqueue: bool) -> int:
+def _resume_all(session: Session, workflow: str | None, by: str | None, *, enqueue: bool) -> int:
     app = session.app()
     session.how_to_continue = "`holdfast resume --all` continues with the other runs."
     paused = run_args.select_runs(session, (), every=True, workflow=workflow, status=(PAUSED,))
@@ -118,7 +123,7 @@ def _resume_all(session: Session, workflow: str | None, *, enqueue: bool) -> int
         for info in paused:
             try:
                 run_args.adopt(session, info.run_id)
-                app.resume(info.run_id, enqueue=enqueue)
+                app.resume(info.run_id, by=by, enqueue=enqueue, via="cli")
                 done.append({**run_args.status_facts(session, info.run_id), "error": None})
             except HoldfastError as error:  # reported for this run; the others continue
                 done.append({**run_args.status_facts(session, info.run_id), "error": str(error)})
@@ -156,7 +161,7 @@ def retry_command(session: Session, run: str, by: str | None, enqueue: bool) -> 
     run_id = run_args.find_and_adopt(session, run)
     enqueue = enqueue or not app.knows(app.handle(run_id).info().workflow)
     session.how_to_continue = f"`holdfast retry {quote(run_id)}` continues the run."
-    app.retry(run_id, by=by, enqueue=enqueue)
+    app.retry(run_id, by=by, enqueue=enqueue, via="cli")
     return report_with_code(session, run_id)
 
 
@@ -195,9 +200,11 @@ def send_command(
         data = read_json(file)
     else:
         data = None if value is None else parse_json(value, f"the value {value!r}")
-    return run_args.act(
-        session, run, "the event", lambda app, run_id: app.send(run_id, event, data, by=by, key=key, enqueue=enqueue)
-    )
+
+    def send(app: App, run_id: str) -> None:
+        app.send(run_id, event, data, by=by, key=key, enqueue=enqueue, via="cli")
+
+    return run_args.act(session, run, "the event", send)
 
 
 @click.command()

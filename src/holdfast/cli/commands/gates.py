@@ -1,4 +1,4 @@
-"""`gates` and `answer`: list open gates and answer them."""
+"""`gates`, `answer` and `reassign`: list open gates, answer them, and change the people that may answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shlex import quote
 
 import click
 
-from holdfast.cli import run_args
+from holdfast.cli import exit_codes, run_args
 from holdfast.cli.exit_codes import CannotAsk
 from holdfast.cli.format import command_lines
 from holdfast.cli.output import one_line, read_line
@@ -93,6 +93,7 @@ def gates_command(session: Session, run: str | None, everything: bool, limit: in
 @click.option("--gate", metavar="GATE", help="The gate, if the run has several open ones.")
 @click.option("--file", metavar="FILE", help="A JSON file with the answer; - reads standard input.")
 @run_args.by_option
+@click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group of that person; repeatable.")
 @run_args.enqueue_option
 @click.pass_obj
 def answer_command(
@@ -102,6 +103,7 @@ def answer_command(
     gate: str | None,
     file: str | None,
     by: str | None,
+    groups: tuple[str, ...],
     enqueue: bool,
 ) -> int:
     """Answer a gate of a run.
@@ -116,6 +118,7 @@ def answer_command(
       holdfast answer order-17
       holdfast answer order-17 approve=yes note="looks fine" --by ana
       holdfast answer order-17 --gate approve --file answer.json
+      holdfast answer order-17 approve=yes --by ben --group finance
       echo '{"approve": true, "note": ""}' | holdfast answer order-17 --file -
     """
     app = session.app()
@@ -126,13 +129,13 @@ def answer_command(
     actor = default_actor(by)
     chosen = _choose_gate(session, run_id, gate)
     if chosen is None or chosen.state != "open":  # the store raises the error, which names the first answer
-        app.answer(run_id, None, by=actor, gate=gate, enqueue=True)
+        app.answer(run_id, None, by=actor, groups=groups, gate=gate, enqueue=True)
         raise GateClosed(run_id, gate or "", "unknown")
     cancel = pending_cancel(session.store(), chosen.run_id)
     if cancel is not None:
         when = cancel.at.isoformat(timespec="seconds")
         raise Conflict(f"run {chosen.run_id!r} accepts no answer: {cancel.by!r} requested its cancel at {when}")
-    answer = _read_answer(session, chosen, values, file, actor)
+    answer = _read_answer(session, chosen, values, file, (actor, groups))
     session.how_to_continue = f"The answer may have been recorded; `holdfast show {quote(run_id)}` shows its status."
     if chosen.run_id != run_id:
         run_args.adopt(session, chosen.run_id)
@@ -140,11 +143,42 @@ def answer_command(
         session,
         run_id,
         f"the answer of {actor}",
-        lambda: app.answer(chosen.run_id, answer, by=actor, gate=chosen.gate, enqueue=enqueue),
+        lambda: app.answer(
+            chosen.run_id, answer, by=actor, groups=groups, gate=chosen.gate, enqueue=enqueue, via="cli"
+        ),
         gate=chosen.gate,
         answer=chosen.form.check(answer).value,
         by=actor,
     )
+
+
+@click.command()
+@run_args.run_argument
+@click.option("--who", metavar="NAME", multiple=True, required=True, help="A person or group:NAME; repeatable.")
+@click.option("--gate", metavar="GATE", help="The gate, if the run has several open ones.")
+@click.option("--reason", metavar="TEXT", default="", help="The reason to record.")
+@run_args.by_option
+@click.pass_obj
+def reassign_command(
+    session: Session, run: str, who: tuple[str, ...], gate: str | None, reason: str, by: str | None
+) -> int:
+    """Change the people that may answer a gate.
+
+    They replace everyone that may answer it now. Escalations that are not due yet stay. The change is recorded with the
+    gate.
+
+    \b
+    Examples:
+      holdfast reassign order-17 --who ben
+      holdfast reassign order-17 --gate approve --who ben --who group:finance --reason "on holiday"
+    """
+    run_id = run_args.find_run(session, run, whole=True)
+    changed = session.app().reassign(run_id, who, gate=gate, by=by, reason=reason, via="cli")
+    if session.json:
+        session.out.give({"run_id": run_id, "gate": changed.gate, "who": list(changed.who)})
+    else:
+        session.say(one_line(f"{run_id}: {changed.name} is for {', '.join(changed.who)}"))
+    return exit_codes.OK
 
 
 def _choose_gate(session: Session, run_id: str, name: str | None) -> GateInfo | None:
@@ -168,9 +202,12 @@ def _choose_gate(session: Session, run_id: str, name: str | None) -> GateInfo | 
             return fits[int(text[:9]) - 1]
 
 
-def _read_answer(session: Session, gate: GateInfo, values: tuple[str, ...], file: str | None, actor: str) -> object:
-    if gate.who and actor not in gate.who:  # before the answer is typed
-        raise InvalidAnswer(gate.run_id, gate.gate, [f"{actor!r} may not answer it; it is for {', '.join(gate.who)}"])
+def _read_answer(
+    session: Session, gate: GateInfo, values: tuple[str, ...], file: str | None, actor: tuple[str, tuple[str, ...]]
+) -> object:
+    refused = gate.may_answer(*actor)
+    if refused is not None:  # before the answer is typed
+        raise InvalidAnswer(gate.run_id, gate.gate, [refused])
     if values or file is not None:
         return given_answer(gate, values, file)
     if not gate.form.fields:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from holdfast.operations.store import Store
 
 
+_NOTIFY: Final = "holdfast.notify"
+"""The workflow of notifications; importing its package would load clients of HTTP and SMTP."""
 _SHOWN_MAX: Final = 20
 _REASONS: Final = {
     "resume": "from which a resume, retry or rollback continues",
@@ -93,8 +95,8 @@ def prune_command(
     and so is what its live effects, a resume and the delta channels of kept LangGraph checkpoints need; the output
     reports how many more were kept than --keep-last asks for, and why. --checkpoint removes one checkpoint, if nothing
     needs it. --delete removes whole runs that have ended, that nothing was written to for the given time, and that no
-    kept run needs; threads of LangGraph only if they are named or --workflow langgraph is given. The command may be
-    interrupted at any moment and repeated.
+    kept run needs; threads of LangGraph and sent notifications only if they are named, or with --workflow langgraph or
+    --workflow holdfast.notify. The command may be interrupted at any moment and repeated.
 
     \b
     Examples:
@@ -119,8 +121,9 @@ def prune_command(
     chosen = select_runs(
         session, runs, every=every, workflow=workflow, status=status, older_than=older_than, whole=True
     )
-    if delete and every and workflow is None:  # a thread without pending work may still be continued
-        chosen = [info for info in chosen if info.workflow != THREADS]
+    if delete and every and workflow is None:
+        # A thread without pending work may still be continued; a notification that was deleted would be sent again.
+        chosen = [info for info in chosen if info.workflow not in (THREADS, _NOTIFY)]
 
     def work_of(runs: list[RunInfo], dry_run: bool) -> tuple[list[RunInfo], Work]:
         if delete:

@@ -20,8 +20,8 @@ from holdfast.runtime.replay_input import first_entry
 from holdfast.store.checksum import verify_run
 
 if TYPE_CHECKING:
-    from holdfast.model.views import EffectPlan, RollbackPlan
-    from holdfast.runtime.app import Effects
+    from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
+    from holdfast.runtime.app_control import Effects
 
 
 _CALLS_SHOWN: Final = 20
@@ -63,7 +63,7 @@ def rollback_command(
     if to is None:
         if dry_run:
             raise click.UsageError("name the place to return to with --to")
-        app.rollback(run_id, by=by, force=force, enqueue=enqueue)
+        app.rollback(run_id, by=by, force=force, enqueue=enqueue, via="cli")
         run_args.report_status(session, run_id, plan=None, dry_run=False)
         return exit_codes.OK
     place = place_of(session, run_id, to)
@@ -86,7 +86,7 @@ def rollback_command(
         return exit_codes.OK
     if app.rollback_plan(run_id, place) != plan:
         raise Conflict(f"run {run_id!r} has changed since the plan was shown; run the command again")
-    app.rollback(run_id, plan.to, by=by, force=force, enqueue=enqueue)
+    app.rollback(run_id, plan.to, by=by, force=force, enqueue=enqueue, via="cli")
     run_args.report_status(session, run_id, plan=plan_data(plan), dry_run=False)
     return exit_codes.OK
 
@@ -210,6 +210,7 @@ def fork_command(
             effects=effects,
             update=update or None,
             enqueue=enqueue,
+            via="cli",
         )
         made = handle.run_id
     session.how_to_continue = f"The fork {made} was created."

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from holdfast.cli import exit_codes
+from holdfast.cli.commands.notifications import notifying
 from holdfast.cli.follow import Following
 from holdfast.cli.main import COMPLETE
 from holdfast.cli.prompts import graph_named, input_of, is_file, pairs_of
@@ -188,7 +189,8 @@ def worker_command(
     )
     where = session.where()
     session.out.note(f"executing runs of {where.shown if where else app.store.url}; Ctrl-C stops")
-    worker.run(until_idle=until_idle)
+    with notifying(app, until_idle=until_idle):
+        worker.run(until_idle=until_idle)
     if session.json:
         session.out.give({"moved": worker.moved, "failed": worker.failed, "until_idle": until_idle})
     else:
@@ -250,8 +252,9 @@ def completions_command(session: Session, shell: str) -> int:
 
 
 @click.command()
+@click.option("--web", is_flag=True, help="Then serve the page on the run, until Ctrl-C.")
 @click.pass_obj
-def demo_command(session: Session) -> int:
+def demo_command(session: Session, web: bool) -> int:
     """Watch a run survive a killed process.
 
     An agent waits for your approval, is killed in the middle of a payment, and pays once. The demo uses a store in a
@@ -260,10 +263,11 @@ def demo_command(session: Session) -> int:
     \b
     Examples:
       holdfast demo
+      holdfast demo --web
     """
     from holdfast.demo import main
 
-    main([])
+    main(["--web"] if web else [])
     if session.json:
         session.out.give({"shown": True})
     return exit_codes.OK

@@ -192,7 +192,7 @@ def _row_text(row: Row, *, full: bool) -> str:
     if row.effect is not None:
         parts += [f"key {row.effect.key}"] if full else []
         parts += [] if row.effect.reversible else ["cannot be undone"]
-    parts += [f"by {row.by}"] if row.by else []
+    parts += [f"by {row.by}" + (f" via {row.via}" if row.via else "")] if row.by else []
     parts += [f"next {row.next_node}"] if row.next_node and row.kind in ("checkpoint", "stage", "turn", "turns") else []
     if row.result is not None and row.kind not in ("rollback", "started", "diverged"):
         parts.append(value_text(row.result, longest))

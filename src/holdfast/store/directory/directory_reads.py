@@ -20,6 +20,7 @@ from holdfast.files.os_files import Files, SystemFiles, translate_os_errors
 from holdfast.fork_safety import reset_after_fork
 from holdfast.model.rows import RunRow
 from holdfast.store.capabilities import About
+from holdfast.store.directory import paths
 from holdfast.store.directory.change_codec import Renderer
 from holdfast.store.directory.index import DirectoryIndex, Family
 from holdfast.store.directory.paths import COUNTER, FAMILIES, LOCK, MARK, OWNERS, UNFINISHED, chunk_sizes, read_chunks
@@ -30,7 +31,7 @@ from holdfast.store.port import RunQuery, Select, Selected
 
 FORMAT: Final = "holdfast directory"
 VERSION: Final = 1
-_OURS: Final = frozenset({LOCK, UNFINISHED, FAMILIES, COUNTER, MARK, OWNERS})
+_OURS: Final = frozenset({LOCK, UNFINISHED, FAMILIES, COUNTER, MARK, OWNERS, paths.CATALOG})
 
 
 def version_at(path: str) -> int:
@@ -226,6 +227,24 @@ class DirectoryReads(DirectoryBase, FoldedReads):
         # The claim of a damaged run cannot be trusted.
         rows = [file.visible_row() for file in files if query.claimed is None or file.damage is None]
         return [row for row in rows if row is not None]
+
+    def published(self) -> dict[str, bytes]:
+        folder = os.path.join(self.path, paths.CATALOG)
+        found = {}
+        with self._exclusive():
+            for file in self._files.listdir(folder) if self._files.identity(folder) is not None else ():
+                if not file.endswith(paths.WORKFLOW):
+                    continue
+                path = os.path.join(folder, file)
+                line, _, body = self._files.read(path).partition(b"\n")
+                try:
+                    name = json.loads(line)
+                except (ValueError, RecursionError):
+                    name = None
+                if not isinstance(name, str) or paths.catalog_path(self.path, name) != path:
+                    raise DamagedData(self._disk.relative(path), "it does not begin with the name of its workflow")
+                found[name] = bytes(body)
+        return dict(sorted(found.items()))
 
     def run(self, run_id: str) -> RunRow | None:
         with self._exclusive():

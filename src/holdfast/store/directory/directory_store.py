@@ -6,6 +6,7 @@
       last-run.json                      the last number given to a run
       tmp/                               unfinished files
       owners/                            owner locks, see holdfast/store/liveness.py
+      catalog/                           published workflows: the name as JSON, a line break, the description
       families/
         00000001-order-4711/             a run and its forks
           order-4711-….journal           the history of a run, one line for each commit
@@ -21,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.errors import DamagedData, HoldfastError, StorageError, StorageFailed
 from holdfast.files.durable import AppendOutcomeUnknown, DurableDirectory, make_directory
@@ -168,6 +169,21 @@ class DirectoryStore(DirectoryReads):
         self._disk.put(path, json.dumps({"last_run": number}).encode() + b"\n")
         self._files.sync_directory(self.path)
         return number
+
+    # --- the catalog -------------------------------------------------------------------------------------------------
+
+    def publish(self, entries: Mapping[str, bytes]) -> None:
+        with self._exclusive("not all workflows were published"):
+            folder = os.path.join(self.path, paths.CATALOG)
+            if self._files.identity(folder) is None:
+                make_directory(self._files, folder)
+            for name, body in entries.items():
+                path = paths.catalog_path(self.path, name)
+                if body:
+                    self._disk.put(path, json.dumps(name).encode() + b"\n" + body)
+                elif self._files.identity(path) is not None:
+                    self._files.unlink(path)
+            self._files.sync_directory(folder)
 
     # --- prune, sweep, delete ----------------------------------------------------------------------------------------
 

@@ -32,12 +32,15 @@ UNFINISHED: Final = "tmp"
 """Files that are being written; files found there were never finished."""
 OWNERS: Final = "owners"
 """Owner locks; see holdfast.store.liveness."""
+CATALOG: Final = "catalog"
+"""Published workflows, a file for each."""
 FAMILIES: Final = "families"
 CHUNKS: Final = "chunks"
 PASSING: Final = "passing"
 """Marks a family that is being created, or whose last run is being deleted; without a journal it can be removed."""
 JOURNAL: Final = ".journal"
 NEWEST: Final = ".newest.json"
+WORKFLOW: Final = ".workflow"
 _WORDS_MAX: Final = 40
 _OTHER: Final = re.compile(r"[^a-z0-9]+")
 _FAMILY: Final = re.compile(r"([0-9]{8,20})-[a-z0-9-]*")
@@ -80,6 +83,11 @@ def chunk_name(chunk: bytes) -> str:
 def chunk_hash(name: str) -> bytes | None:
     """The hash of the chunk in the file of this name; None if it is not that of a chunk."""
     return bytes.fromhex(name) if _CHUNK.fullmatch(name) and len(name) % 2 == 0 else None
+
+
+def catalog_path(root: str, name: str) -> str:
+    """The file of a published workflow."""
+    return os.path.join(root, CATALOG, f"{run_stem(name)}{WORKFLOW}")
 
 
 def add_chunks(disk: DurableDirectory, directory: str, chunks: Sequence[ChunkRow]) -> int:

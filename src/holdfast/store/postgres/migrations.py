@@ -21,7 +21,7 @@ from holdfast.store.postgres.postgres_connection import Connector
 from holdfast.store.postgres.settings import read_url
 from holdfast.store.sql.statements import Columns
 
-VERSION: Final = 3
+VERSION: Final = 4
 _IS_THERE: Final = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.relname = 'schema_version' AND n.nspname = %s"

@@ -11,7 +11,7 @@ restart of the server calls wait for it. Leases are measured by the clock of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 import psycopg
@@ -175,6 +175,15 @@ class PostgresStore(PostgresReads):
         found = {str(owner): tuple(names) for owner, names in self._fetch("workers")}
         gone = self.dead_owners(found)
         return {owner: names for owner, names in found.items() if owner not in gone}
+
+    def publish(self, entries: Mapping[str, bytes]) -> None:
+        def write(link: Connection) -> None:
+            with link.transaction():
+                for name, body in sorted(entries.items()):
+                    statement, bindings = ("publish", (name, body)) if body else ("unpublish", (name,))
+                    link.execute(self._sql[statement], bindings)
+
+        self._read(write)
 
     def remove_dead_owners(self, holding: Collection[str]) -> None:
         forget_dead(self._read, self._sql, holding)

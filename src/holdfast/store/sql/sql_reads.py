@@ -197,10 +197,13 @@ class SqlReads(StorePort):
     def family_effects(self, family: int, key: str) -> list[tuple[RunRow, EffectRow]]:
         return self._with_run(EffectRow, self._fetch("effects_of_family", key, family))
 
-    def gates(self, state: str | None, limit: int) -> list[tuple[RunRow, GateRow]]:
+    def gates(
+        self, state: str | None, limit: int, after: tuple[int, int, str] | None = None
+    ) -> list[tuple[RunRow, GateRow]]:
         name = _GATES.get(state, "gates_of_state")
         bindings = (state,) if name == "gates_of_state" else ()
-        return self._with_run(GateRow, self._fetch(name, *bindings, bound_limit(limit)))
+        place = after or (-1, -1, "")
+        return self._with_run(GateRow, self._fetch(name, *bindings, *place, bound_limit(limit)))
 
     def due(self, kind: type[Kind], limit: int) -> list[tuple[RunRow, Kind]]:
         if kind is MessageRow:
@@ -211,6 +214,15 @@ class SqlReads(StorePort):
     def _with_run(self, kind: type[Kind], rows: list[Columns]) -> list[tuple[RunRow, Kind]]:
         """Rows of a join: the run's columns, then the other's."""
         return [(RunRow(*row[:_RUN_COLUMNS]), self._row_from(kind, row[_RUN_COLUMNS:])) for row in rows]
+
+    def status_counts(self) -> dict[str, int]:
+        return dict(self._fetch("usage_runs"))
+
+    def open_gates(self) -> int:
+        return int(self._fetch("count_open_gates")[0][0])
+
+    def published(self) -> dict[str, bytes]:
+        return dict(self._fetch("published"))
 
     # --- chunks and counts -------------------------------------------------------------------------------------------
 

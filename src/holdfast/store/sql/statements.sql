@@ -254,14 +254,21 @@ SELECT <gate> FROM gates WHERE run = ? AND gate = ?;
 SELECT <gate> FROM gates WHERE run = ? ORDER BY opened_us, gate LIMIT ?;
 
 -- name: gates_open
-SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run WHERE g.state = 'open'
-ORDER BY g.opened_us, g.run LIMIT ?;
+SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run
+WHERE g.state = 'open' AND (g.opened_us, g.run, g.gate) > (?, ?, ?)
+ORDER BY g.opened_us, g.run, g.gate LIMIT ?;
 
 -- name: gates_of_state
-SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run WHERE g.state = ? ORDER BY g.opened_us, g.run LIMIT ?;
+SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run
+WHERE g.state = ? AND (g.opened_us, g.run, g.gate) > (?, ?, ?)
+ORDER BY g.opened_us, g.run, g.gate LIMIT ?;
 
 -- name: gates_all
-SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run ORDER BY g.opened_us, g.run LIMIT ?;
+SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run
+WHERE (g.opened_us, g.run, g.gate) > (?, ?, ?) ORDER BY g.opened_us, g.run, g.gate LIMIT ?;
+
+-- name: count_open_gates
+SELECT count(*) FROM gates WHERE state = 'open';
 
 -- name: gates_expired
 SELECT <r.run>, <g.gate> FROM gates g JOIN runs r ON r.run = g.run
@@ -325,6 +332,15 @@ SELECT <message> FROM outbox WHERE key > ? AND key <= ? ORDER BY key LIMIT ?;
 
 -- name: delete_messages
 DELETE FROM outbox WHERE key > ? AND key <= ?;
+
+-- name: publish
+INSERT INTO catalog (name, body) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET body = excluded.body;
+
+-- name: unpublish
+DELETE FROM catalog WHERE name = ?;
+
+-- name: published
+SELECT name, body FROM catalog ORDER BY name;
 
 -- name: usage_runs
 SELECT status, count(*) FROM runs GROUP BY status;

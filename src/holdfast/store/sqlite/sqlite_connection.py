@@ -29,7 +29,9 @@ from holdfast.errors import (
 from holdfast.files.os_files import SystemFiles
 
 APPLICATION_ID: Final = 0x486F6C64  # "Hold"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+_SCHEMAS: Final = ("schema.sql", "schema_2.sql")
+"""The files that lead to each version from the one before it."""
 SYNCHRONOUS: Final = ("FULL", 2)
 _OLDEST: Final = 3051003
 _POLL_S: Final = 0.0005
@@ -94,7 +96,7 @@ class Connector:
             )
 
     def prepare(self, connection: apsw.Connection) -> None:
-        """Create the schema in an empty file; check the schema of any other file."""
+        """Create the schema in an empty file; check the schema of any other file, and migrate an older one."""
         try:
             self._prepare(connection)
         except apsw.Error as error:
@@ -103,7 +105,7 @@ class Connector:
     def _prepare(self, connection: apsw.Connection) -> None:
         connection.execute("BEGIN")  # so that all reads see one snapshot
         try:
-            if self._is_prepared(connection):
+            if self._version(connection) == SCHEMA_VERSION:
                 return
         finally:
             roll_back(connection)
@@ -111,24 +113,26 @@ class Connector:
         # schema, so that the next process repeats it after a failure.
         sync_directory(self.path)
         with transaction(connection):
-            if self._is_prepared(connection):  # another process was first
+            version = self._version(connection)
+            if version == SCHEMA_VERSION:  # another process was first
                 return
-            schema = files("holdfast.store.sqlite").joinpath("schema.sql").read_text("utf-8")
-            connection.execute(schema)
+            for name in _SCHEMAS[version:]:
+                connection.execute(files("holdfast.store.sqlite").joinpath(name).read_text("utf-8"))
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _is_prepared(self, connection: apsw.Connection) -> bool:
+    def _version(self, connection: apsw.Connection) -> int:
+        """The version of the schema in the file; 0 if the file is empty."""
         application, version = connection.pragma("application_id"), connection.pragma("user_version")
         if application == APPLICATION_ID:
-            if version != SCHEMA_VERSION:
+            if not 1 <= version <= SCHEMA_VERSION:
                 raise UnsupportedFormat(
                     self.path, f"its schema has version {version}, this Holdfast supports {SCHEMA_VERSION}"
                 )
-            return True
+            return int(version)
         if application or version or connection.execute("SELECT count(*) FROM sqlite_master").get:
             raise StorageFailed(f"{self.path} is a SQLite database of another program; choose another file")
-        return False
+        return 0
 
     def translate(self, error: apsw.Error) -> HoldfastError:
         """The error of Holdfast for an error of SQLite."""

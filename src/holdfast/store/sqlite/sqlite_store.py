@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import apsw
@@ -233,6 +233,12 @@ class SqliteStore(SqliteReads, LockLiveness):
                 execute(sql["delete_chunks"], (row.family,))
             writer.forget()
             return row
+
+    def publish(self, entries: Mapping[str, bytes]) -> None:
+        with self._changing() as writer:
+            for name, body in entries.items():
+                statement, bindings = ("publish", (name, body)) if body else ("unpublish", (name,))
+                writer.connection.execute(statements()[statement], bindings)
 
     # --- connections -------------------------------------------------------------------------------------------------
 

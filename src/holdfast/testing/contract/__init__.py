@@ -15,7 +15,7 @@ from holdfast.testing.contract.attachments import AttachmentContract, JournalCon
 from holdfast.testing.contract.claims import ClaimContract
 from holdfast.testing.contract.commits import CommitContract, LedgerContract
 from holdfast.testing.contract.fork import ForkContract, LoadContract
-from holdfast.testing.contract.gates import GateContract
+from holdfast.testing.contract.gates import CatalogContract, GateContract
 from holdfast.testing.contract.inbox import InboxContract
 from holdfast.testing.contract.journal_pruning import JournalPruningContract
 from holdfast.testing.contract.lane_heads import LaneHeadContract, ParentContract
@@ -40,6 +40,7 @@ class StoreContract(
     ForkContract,
     InboxContract,
     GateContract,
+    CatalogContract,
     LedgerContract,
     AttachmentContract,
     SearchContract,
@@ -56,6 +57,7 @@ SUBJECTS = StoreContract.__bases__
 __all__ = [
     "SUBJECTS",
     "AttachmentContract",
+    "CatalogContract",
     "ClaimContract",
     "CommitContract",
     "ForkContract",

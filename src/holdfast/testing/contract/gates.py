@@ -1,11 +1,16 @@
-"""The contract of open gates: their bodies change by compare-and-set, and they are listed in pages."""
+"""The contract of open gates and of published workflows.
+
+The bodies of gates change by compare-and-set, and gates are listed in pages.
+"""
 
 from __future__ import annotations
 
 from holdfast.clock import US
-from holdfast.model.commit import Guard, NewGate, NewItem, Reason
+from holdfast.errors import DamagedData
+from holdfast.model.commit import Guard, NewGate, NewItem, NewRun, Reason
 from holdfast.model.rows import GateRow, ItemRow
-from holdfast.testing.contract.base import PortContractBase
+from holdfast.store.capabilities import Catalog
+from holdfast.testing.contract.base import ContractBase, PortContractBase, raises
 
 
 class GateContract(PortContractBase):
@@ -77,3 +82,73 @@ class GateContract(PortContractBase):
             "g": ("answered", b"\x00two"),
             "h": ("open", b"\x00two"),
         }
+
+    # --- pages and counts --------------------------------------------------------------------------------------------
+
+    def open_in(self, run_id: str, *gates: str) -> None:
+        """Create a run with these open gates."""
+        new = tuple(NewGate(name, b"x") for name in gates)
+        self.done(run_id=run_id, guard=Guard(), create=NewRun(), gates=new, status="waiting")
+
+    def test_open_gates_of_all_runs_are_read_in_pages(self) -> None:
+        self.open_in("b", "g2", "g1")
+        self.open_in("a", "g", "G", "é")
+        self.clock.advance(1)
+        self.open_in("c", "late", "done")
+        self.done(run_id="c", deliver=(self.answer("a1", "done"),))
+        for state in ("open", None):
+            whole = self.store.port.gates(state, -1)
+            names = [(run.run_id, gate.gate) for run, gate in whole]
+            late = [("c", "late")] if state else [("c", "done"), ("c", "late")]
+            assert names == [("b", "g1"), ("b", "g2"), ("a", "G"), ("a", "g"), ("a", "é"), *late]
+            for size in (1, 2, 3, 100):
+                after: tuple[int, int, str] | None = None
+                found = []
+                while page := self.store.port.gates(state, size, after):
+                    assert len(page) <= size
+                    found += page
+                    run, gate = page[-1]
+                    after = gate.opened_us, run.run, gate.gate
+                assert found == whole
+        ((run, gate),) = self.store.port.gates("answered", 10)
+        assert self.store.port.gates("answered", 10, (gate.opened_us, run.run, gate.gate)) == []
+        assert self.store.port.gates("answered", 10, (gate.opened_us, run.run, "d")) == [(run, gate)]
+
+    def test_runs_and_open_gates_are_counted(self) -> None:
+        assert (self.store.port.status_counts(), self.store.port.open_gates()) == ({}, 0)
+        self.open_in("a", "g", "h")
+        self.open_in("b", "g")
+        self.done(run_id="b", deliver=(self.answer("a1", "g"),))
+        self.store.save("c", 1, status="completed")
+        assert self.store.port.status_counts() == {"waiting": 1, "ready": 1, "completed": 1}
+        assert self.store.port.open_gates() == 2
+        counts = self.store.counts()
+        assert (counts.runs, counts.open_gates) == (self.store.port.status_counts(), 2)
+
+
+class CatalogContract(ContractBase):
+    """Descriptions of workflows are kept by name. A store without them has no `Catalog`."""
+
+    def test_workflows_are_published_replaced_and_removed_by_name(self) -> None:
+        port = self.store.port
+        if not isinstance(port, Catalog):
+            return
+        assert port.published() == {}
+        names = ["é", "Pay", "pay", "a/b", "x" * 500]
+        port.publish({name: name.encode() for name in names})
+        assert port.published() == {name: name.encode() for name in names}
+        assert list(port.published()) == sorted(names)
+        port.publish({"pay": b"\x00\n\xff", "Pay": b"", "none": b""})
+        assert port.published() == {"a/b": b"a/b", "pay": b"\x00\n\xff", "x" * 500: b"x" * 500, "é": "é".encode()}
+        port.publish({})
+        assert len(port.published()) == 4
+
+    def test_damage_of_a_published_workflow_is_reported(self) -> None:
+        port = self.store.port
+        if not isinstance(port, Catalog):
+            return
+        port.publish({"pay": b"no description"})
+        with raises(DamagedData) as caught:
+            self.store.workflows()
+        assert "published workflow 'pay'" in str(caught.error)
+        assert [problem.place for problem in self.store.verify().problems] == ["published workflow 'pay'"]

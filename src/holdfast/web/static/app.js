@@ -15,3 +15,47 @@ document.addEventListener("keydown", (event) => {
     if (target) { event.preventDefault(); target.focus(); }
   }
 });
+
+// Copy buttons: data-copy names an element, data-copy-from an address whose text is copied.
+const showCopyButtons = () => {
+  if (navigator.clipboard) document.querySelectorAll("button[data-copy], button[data-copy-from]").forEach((one) => { one.hidden = false; });
+};
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy], button[data-copy-from]");
+  if (!button) return;
+  const from = button.dataset.copyFrom;
+  const text = from ? await (await fetch(from)).text() : document.querySelector(button.dataset.copy).textContent;
+  await navigator.clipboard.writeText(text);
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = label; }, 1500);
+});
+
+// A live update renders all details closed; those that were opened are opened again.
+const opened = new Set();
+document.addEventListener("toggle", (event) => {
+  if (event.target.id && event.target.matches("details")) opened[event.target.open ? "add" : "delete"](event.target.id);
+}, true);
+const restore = () => {
+  showCopyButtons();
+  opened.forEach((id) => { const found = document.getElementById(id); if (found) found.open = true; });
+};
+document.addEventListener("htmx:after:swap", restore);
+restore();
+
+// Times inside ".tick" count on: "4 s ago", "in 3 min".
+const span = (seconds) => {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const at = units.findIndex(([size]) => seconds >= size);
+  if (at < 0) return "0 s";
+  const [size, unit] = units[at], [less, name] = units[at + 1] || [0, ""];
+  const rest = less ? Math.floor((seconds % size) / less) : 0;
+  return `${Math.floor(seconds / size)} ${unit}` + (rest ? ` ${rest} ${name}` : "");
+};
+setInterval(() => {
+  for (const time of document.querySelectorAll(".tick time")) {
+    const seconds = Math.round((Date.now() - Date.parse(time.dateTime)) / 1000);
+    const text = seconds < 0 ? `in ${span(-seconds)}` : seconds < 1 ? "now" : `${span(seconds)} ago`;
+    if (time.textContent !== text) time.textContent = text;
+  }
+}, 1000);

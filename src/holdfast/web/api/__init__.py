@@ -1,0 +1,1 @@
+"""The JSON API under /api/v1. `operations` lists what it offers."""

@@ -1,0 +1,136 @@
+"""Conversion of Holdfast's views to the results of the API, with masked values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from holdfast.inspect.views import Timeline
+from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
+from holdfast.model.views import CheckpointInfo, GateInfo, RunInfo
+from holdfast.runtime.replay_input import RESUME
+from holdfast.state.json_preview import to_jsonable
+from holdfast.web.api import schemas
+from holdfast.web.masking import Masker
+from holdfast.web.site import Context
+
+R = TypeVar("R", bound=schemas.Result)
+_USERS: Final = (Any, dict[str, Any], list[Any])
+"""The types of fields that hold values of the user."""
+_TEXTS: Final = frozenset({"text", "prompt", "sentence"})
+"""Fields with texts that may repeat values of the user."""
+
+
+@functools.cache
+def _users(kind: type[schemas.Result]) -> frozenset[str]:
+    """The fields of a result that hold values of the user."""
+    return frozenset(field.name for field in msgspec.structs.fields(kind) if field.type in _USERS)
+
+
+class Converter:
+    """Converts what one response contains. It remembers which values it has masked, and hides them in texts."""
+
+    def __init__(self, c: Context) -> None:
+        self._user = c.user
+        self.masker = Masker(c.site.mask)
+
+    def value(self, value: object, at: Sequence[str | int] = ()) -> Any:
+        """A value of the user as JSON."""
+        return to_jsonable(self.masker.value(value, at))
+
+    def result(self, kind: type[R], view: object, **more: object) -> R:
+        """A result with the fields of a view; `more` are those that the view does not have."""
+        values: dict[str, Any] = {}
+        users = _users(kind)
+        for name in kind.__struct_fields__:
+            if name in more:
+                values[name] = more[name]
+                continue
+            value = getattr(view, name)
+            if name in users:
+                value = self.value(value)
+            elif name in _TEXTS:
+                value = self.masker.text(value)
+            values[name] = list(value) if isinstance(value, tuple) else value
+        return kind(**values)
+
+    def results(self, kind: type[R], views: Iterable[object]) -> list[R]:
+        """Results of several views."""
+        return [self.result(kind, view) for view in views]
+
+    def run(self, info: RunInfo) -> schemas.Run:
+        """A run."""
+        return self.result(schemas.Run, info)
+
+    def gate(self, gate: GateInfo) -> schemas.Gate:
+        """A gate, and whether the user of the request may answer it."""
+        user, shown = self._user, self.masker.gate(gate)
+        may_not = gate.may_answer(user.name, user.groups)
+        if may_not is None and not user.has_role("approver"):
+            may_not = f"this needs the role approver, and {user.name!r} is {user.role}"
+        return self.result(
+            schemas.Gate,
+            shown,
+            answer_schema=gate.form.json_schema(),
+            approved=self.results(schemas.Approval, shown.approved),
+            escalations=self.results(schemas.Escalation, shown.escalations),
+            assigned=self.results(schemas.Assignment, shown.assigned),
+            may_answer=may_not is None,
+            may_not=may_not,
+        )
+
+    def detail(self, found: Timeline, commit: str) -> schemas.RunDetail:
+        """A run with its status, from its timeline."""
+        self.learn(found)
+        standing = found.standing
+        ended = next((row for row in reversed(found.rows) if row.kind == "ended" and row.state != "taken_back"), None)
+        has_ended = ended is not None and found.run.terminal
+        return schemas.RunDetail(
+            run=self.run(found.run),
+            sentence=self.masker.text(standing.sentence),
+            since=standing.since,
+            waiting=self.results(schemas.Waiting, standing.waiting),
+            gates=[self.gate(gate) for gate in found.gates],
+            next_node=standing.next_node,
+            cancel_requested_by=standing.cancel.by if standing.cancel is not None else None,
+            result=self.value(ended.result) if ended is not None and has_ended else None,
+            error=self.value(ended.error) if ended is not None and has_ended else None,
+            commit=commit,
+        )
+
+    def learn(self, found: Timeline) -> None:
+        """Note the masked values of a run, so that its texts do not repeat them."""
+        if self.masker.is_active:
+            for row in found.rows:
+                self.masker.learn(row.result)
+
+    def timeline(self, found: Timeline) -> schemas.Timeline:
+        """What a run did."""
+        self.learn(found)
+        rows = self.results(schemas.Row, found.rows)
+        return self.result(schemas.Timeline, found, run=self.run(found.run), rows=rows)
+
+    def checkpoint(self, info: CheckpointInfo) -> schemas.Checkpoint:
+        """A checkpoint, without what the engine notes in its metadata."""
+        metadata = {key: value for key, value in info.metadata.items() if key != RESUME}
+        return self.result(schemas.Checkpoint, info, metadata=self.value(metadata))
+
+    def plan(self, plan: RollbackPlan, commit: str) -> schemas.Plan:
+        """The plan of a rollback."""
+
+        def effects(found: tuple[EffectPlan, ...]) -> list[schemas.PlannedEffect]:
+            return self.results(schemas.PlannedEffect, found)
+
+        return self.result(
+            schemas.Plan,
+            plan,
+            commit=commit,
+            undo=effects(plan.undo),
+            irreversible=effects(plan.irreversible),
+            in_doubt=effects(plan.in_doubt),
+            compensated=effects(plan.compensated),
+            detached_effects=effects(plan.detached_effects),
+        )

@@ -1,0 +1,42 @@
+"""The workflows that a user can start: those that workers have published, and those of the page's own app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import NotFound
+from holdfast.errors.store import close_matches, did_you_mean
+from holdfast.model.views import WorkflowInfo
+from holdfast.operations.views import moment
+from holdfast.runtime.publication import describe
+
+if TYPE_CHECKING:
+    from holdfast.web.site import Context
+
+NEVER: Final = moment(0)
+"""When a workflow was published that only the page's own app has."""
+
+
+def list_known(c: Context) -> list[WorkflowInfo]:
+    """The workflows that the user may see, by name. What the page's own app has registered comes first."""
+    own = {name: _own(c, name) for name in c.app.registry.own_names()}
+    known = {one.name: one for one in c.store.workflows()} | own
+    return [known[name] for name in sorted(known) if c.user.can_see(name)]
+
+
+def find_known(c: Context, name: str) -> WorkflowInfo:
+    """A workflow that the user may see; NotFound if there is none of that name."""
+    known = list_known(c)
+    for one in known:
+        if one.name == name:
+            return one
+    names = did_you_mean(close_matches(name, [one.name for one in known]))
+    raise NotFound(f"there is no workflow {name!r}" + (names and f"; {names}"))
+
+
+def _own(c: Context, name: str) -> WorkflowInfo:
+    workflow = c.app.registry.workflows[name]
+    one = describe(workflow)
+    return WorkflowInfo(
+        name=name, version=one.version, doc=one.doc, form=one.form, declared=one.declared, published_at=NEVER
+    )
