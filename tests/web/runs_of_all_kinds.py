@@ -68,6 +68,11 @@ def run_path(run_id: str, tab: str = "") -> str:
     return f"/runs/{quote(run_id, safe='')}" + (f"/{tab}" if tab else "")
 
 
+def links_with(page: Page, *parts: str) -> list[str]:
+    """The links of a page that contain all these texts."""
+    return [link for link in page.links if all(part in link for part in parts)]
+
+
 _INLINE: Final = frozenset(["a", "code", "del", "em", "ins", "mark", "span", "strong", "time", "title"])
 _VOID: Final = frozenset(["area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "track", "wbr"])
 

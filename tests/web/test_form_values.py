@@ -128,7 +128,7 @@ schemas: st.SearchStrategy[Any] = st.booleans() | keywords
 near = plain | st.dictionaries(st.sampled_from("ab"), plain, max_size=2)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(keywords, st.dictionaries(st.sampled_from("ab"), schemas), near)
 def test_any_schema_is_shown_and_any_accepted_answer_submitted(schema: Any, defs: Any, answer: Any) -> None:
     try:

@@ -284,7 +284,7 @@ def test_a_problem_inside_json_is_shown_at_the_json_and_one_of_no_field_above() 
         form, values, [*parse(form, values)[1], Problem("answer", "is too large to check"), Problem("z", "?")]
     )
     assert view.fields[0].problems == ["a: Must be a whole number, not the text 'x'"]
-    assert [text for _, text in view.problems[1:]] == ["Is too large to check", "z: ?"]
+    assert [text for _, text in view.problems[:2]] == ["Is too large to check", "z: ?"]
     shown(view)
 
 

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 import holdfast
 from holdfast.model.views import GateInfo
 from holdfast.web.live import Live
 from tests.web.html_page import HtmlPage
-from tests.web.inbox_world import STORES, InboxWorld, gate_path, inbox_world
+from tests.web.inbox_world import STORES, InboxWorld, check_page, gate_path, inbox_world
 
 
 @pytest.fixture(params=STORES)
@@ -154,7 +157,7 @@ def test_an_answer_that_does_not_fit_keeps_what_was_typed(world: InboxWorld) -> 
     assert world.app.gates() == []
 
 
-def test_whoever_is_second_sees_the_first_answer_and_keeps_what_was_typed(world: InboxWorld) -> None:
+def test_a_second_answer_gets_the_first_one_and_keeps_what_was_typed(world: InboxWorld) -> None:
     gate = world.ask("Go on?", "noted")
     form = world.answer_form("ana", gate)
     form.fill(approve="true", note="my long text")
@@ -265,44 +268,30 @@ def test_a_question_that_was_replaced_is_not_answered_by_an_old_form(world: Inbo
     assert [one.state for one in world.app.gates()] == ["open"]
 
 
-# --- reassign --------------------------------------------------------------------------------------------------------
-
-
-def test_operators_and_people_that_may_answer_can_reassign(world: InboxWorld) -> None:
-    gate = world.ask("Go on?", who="ben")
-    for name, who, names in (("ana", "cleo, group:finance", ("cleo", "group:finance")), ("cleo", "ana", ("ana",))):
-        form = world.page(name, gate_path(gate)).form("/reassign")
-        form.fill(who=who, reason="On holiday")
-        world.submit(name, form)
-        (found,) = world.app.gates(gate.run_id)
-        assert found.who == names
-        assert (found.assigned[-1].by, found.assigned[-1].via, found.assigned[-1].reason) == (name, "web", "On holiday")
-    for name in ("cleo", "vera"):
-        page = world.page(name, gate_path(gate))
-        assert not any("/reassign" in form.action for form in page.forms)
-        secret = token(world, name, gate)
-        response = world.browser(name).post(gate_path(gate, "reassign"), data={"csrf": secret, "who": name})
-        assert response.status_code == 403
-    assert world.app.gates(gate.run_id)[0].who == ("ana",)
-
-
-@pytest.mark.parametrize("who", ["", " , ;", "group:"])
-def test_a_gate_is_reassigned_to_somebody(world: InboxWorld, who: str) -> None:
-    gate = world.ask("Go on?", who="ben")
-    form = world.page("ana", gate_path(gate)).form("/reassign")
-    form.fill(who=who, reason="kept")
-    page = world.submit("ana", form, status=422)
-    again = page.form("/reassign")
-    assert {c.name: c.value for c in again.controls if c.name != "csrf" and c.name} == {"who": who, "reason": "kept"}
-    assert world.app.gates(gate.run_id)[0].who == ("ben",)
-
-
-def test_an_answered_gate_cannot_be_reassigned(world: InboxWorld) -> None:
+def test_a_run_that_is_being_cancelled_accepts_no_answer(world: InboxWorld) -> None:
     gate = world.ask("Go on?")
-    form = world.page("ana", gate_path(gate)).form("/reassign")
-    form.fill(who="ben")
-    world.app.answer(gate.run_id, {"approve": True}, by="cleo")
-    assert "It is not open, so it was not reassigned." in words(world.submit("ana", form, status=409))
+    form = world.page("ana").form("/answer")
+    form.fill(approve="true")
+    world.app.cancel(gate.run_id, by="ben", enqueue=True)
+    text = words(world.submit("ana", form, status=409))
+    assert "Your answer was not used: 'ben' has requested to cancel the run" in text
+    assert world.app.gates(gate.run_id) != []
+
+
+def test_the_page_works_where_it_is_mounted(memory: InboxWorld) -> None:
+    gate = memory.ask("Go on?", run_id="a/b")
+    client = TestClient(
+        Starlette(routes=[Mount("/holdfast", memory.site)]), follow_redirects=False, headers={"x-user": "ana"}
+    )
+    page = check_page(client.get("/holdfast/").text)
+    link = f"/holdfast{gate_path(gate)}"
+    assert link in page.links
+    form = check_page(client.get(link).text).form("/answer")
+    form.fill(approve="true")
+    response = client.post(form.action, data=form.submit())
+    assert (response.status_code, response.headers["location"]) == (303, link)
+    form = page.form("/answer")
+    assert "Answered by ana" in words(check_page(client.post(form.action, data=form.submit()).text))
 
 
 # --- effects in doubt ------------------------------------------------------------------------------------------------

@@ -344,14 +344,12 @@ def fold_turns(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     found: list[Row] = []
     hidden = ""
     for row in rows:
-        if row.kind == "turn":
-            hidden = "" if _is_last_turn(row) else row.call
-            if hidden and found and found[-1].kind in ("turn", "turns") and _is_next(found[-1], row):
-                found[-1] = _join_turns(found[-1], row)
-            else:
-                found.append(row)
-        elif not hidden or not (row.scope == hidden or row.scope.startswith(f"{hidden}/") or row.kind == "gap"):
-            hidden = ""
+        if hidden and (row.kind == "gap" or row.scope == hidden or row.scope.startswith(f"{hidden}/")):
+            continue
+        hidden = row.call if row.kind == "turn" and not _is_last_turn(row) else ""
+        if hidden and found and found[-1].kind in ("turn", "turns") and _is_next(found[-1], row):
+            found[-1] = _join_turns(found[-1], row)
+        else:
             found.append(row)
     return tuple(found)
 

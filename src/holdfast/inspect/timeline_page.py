@@ -26,7 +26,7 @@ from holdfast.operations.read import known_run, retry_if_changed
 from holdfast.operations.store import Store
 from holdfast.operations.views import checked_checkpoint, moment
 from holdfast.runtime.replay_input import resume_of
-from holdfast.store.journal_pruning import last_of
+from holdfast.store.journal_pruning import PRUNED, last_of
 from holdfast.store.port import CheckpointQuery, Select
 
 ENTRIES: Final = 200
@@ -176,6 +176,9 @@ def _hole_row(hole: Span, turns: Row | None, ends: dict[int, JournalEntry]) -> R
     first, last = hole
     begin, end = ends.get(first), ends.get(last)
     started = None if begin is None else moment(begin.created_us)
+    if begin is not None and begin.kind == PRUNED:
+        text, count = f"entries {first} to {last} were pruned", last - first + 1
+        return Row(kind="pruned", name="pruned", text=text, first=first, last=last, started_at=started, count=count)
     if turns is None:
         name, text = f"entries {first} to {last}", "not needed any more: finished turns, or rolled back"
         ended = None if end is None else moment(end.created_us)

@@ -1,4 +1,4 @@
-"""What happened at a gate: who was asked, who approved, who answered, and with what."""
+"""The history of a gate: the people asked, the approvals, and the answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     via: str
     value: Any
     is_expiry: bool = False
-    """Nobody answered in time; this is what the gate counts as then."""
+    """No answer came in time; the value is what the gate then counts as."""
 
 
 class GateEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,9 @@
-"""A gate as a user sees it: the question, what is shown, who may answer, and the fields of the answer."""
+"""A gate as a user sees it: question, shown values, people that may answer, and fields of the answer."""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -11,7 +12,9 @@ from markupsafe import Markup
 
 from holdfast.clock import US
 from holdfast.forms import Form, Problem
+from holdfast.inspect.status import pending_cancel
 from holdfast.inspect.threads import INTERRUPT
+from holdfast.inspect.views import PendingCancel
 from holdfast.model.views import Effect, GateInfo
 from holdfast.operations.views import moment
 from holdfast.web.forms import FormView
@@ -173,7 +176,14 @@ class GateView:
             return f"answering needs the role approver, and {user.name!r} is {user.role}"
         if info.state == "open" and self.is_expired:
             return "it has expired"
+        if self.cancel is not None:
+            return f"{self.cancel.by!r} has requested to cancel the run, which reads no answer after that"
         return info.may_answer(user.name, user.groups) or ""
+
+    @functools.cached_property
+    def cancel(self) -> PendingCancel | None:
+        """The cancel of the run that is not carried out yet; read on the page of the gate only."""
+        return pending_cancel(self._c.store, self.entry.run_id) if self.is_whole and self.is_open else None
 
     @property
     def can_reassign(self) -> bool:

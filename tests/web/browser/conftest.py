@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.folders import quick_folder
 from tests.web.browser.seed import seed
-from tests.web.browser.server import Site
+from tests.web.browser.server import Site, in_thread
 from tests.web.browser.visit import CHROMIUM, TIMEOUT_MS, Visit, launch, visiting
 
 Enter = Callable[..., Visit]
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 def site(folder: Path) -> Iterator[Site]:
     """The page on a store with runs of all kinds. Tests share it: they answer only gates of runs that they start."""
     url = f"sqlite:{folder / 'runs.db'}"
-    seed(url, langgraph=True)
+    in_thread(seed, url, langgraph=True)
     site = Site(url)
     yield site
     site.close()

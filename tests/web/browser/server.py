@@ -36,6 +36,12 @@ def user_of(request: Request) -> User | None:
     return USERS.get(request.cookies.get(WHO, "ana"))
 
 
+def in_thread(function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """Call something on another thread: Playwright's loop runs on that of the test, where an app must not block."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(function, *args, **kwargs).result(240)
+
+
 class Served:
     """An ASGI application on a port of this machine."""
 

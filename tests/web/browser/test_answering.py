@@ -276,7 +276,11 @@ def test_a_viewer_reads_the_question_and_cannot_press_the_button(enter: Enter, g
 def test_a_page_is_updated_although_a_script_arrives_late(site: Site, enter: Enter, gate: str) -> None:
     page = enter().page
     held: list[Route] = []
-    page.route("**/hx-sse.min.js*", held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/hx-sse.min.js*", hold)
     page.goto(inbox_of(gate), wait_until="commit")
     page.wait_for_function("() => window.htmx")
     held[0].continue_()

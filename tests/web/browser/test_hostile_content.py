@@ -12,7 +12,7 @@ import pytest
 from tests.web.browser.conftest import Enter
 from tests.web.browser.crawl import Found, crawl
 from tests.web.browser.hostile import ODD_IDS, RUN_IDS, seed_hostile
-from tests.web.browser.server import Site
+from tests.web.browser.server import Site, in_thread
 
 _NEVER = {"img", "iframe", "object", "embed", "base", "applet", "frame", "video", "audio", "style", "template"}
 
@@ -20,7 +20,7 @@ _NEVER = {"img", "iframe", "object", "embed", "base", "applet", "frame", "video"
 @pytest.fixture(scope="module")
 def hostile(folder: Path) -> Iterator[Site]:
     url = f"sqlite:{folder / 'hostile.db'}"
-    seed_hostile(url)
+    in_thread(seed_hostile, url)
     site = Site(url)
     yield site
     site.close()

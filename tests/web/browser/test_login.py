@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.harness import until
 from tests.web.browser.seed import app_on
+from tests.web.browser.server import in_thread
 from tests.web.browser.visit import NARROW, TIMEOUT_MS, Visit, visiting
 from tests.web.browser.web_process import WebProcess
+
+
+def _start_run(url: str) -> None:
+    with app_on(url) as app:
+        app.start("refund", "1", run_id="refund-1")
 
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[WebProcess]:
     folder: Path = tmp_path_factory.mktemp("login")
     url = f"sqlite:{folder / 'runs.db'}"
-    # Playwright's loop runs on this thread, and an app cannot be used there.
-    import threading
-
-    def start() -> None:
-        with app_on(url) as app:
-            app.start("refund", "1", run_id="refund-1")
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
+    in_thread(_start_run, url)
     web = WebProcess(folder, url)
     yield web
     web.stop()
@@ -108,3 +106,9 @@ def test_a_removed_user_is_out_at_the_next_request(web: WebProcess, browser: Bro
     visit.page.goto("/", timeout=TIMEOUT_MS)
     assert "/login" in visit.page.url
     visit.close()
+
+
+def test_a_foreign_name_for_this_machine_is_refused(web: WebProcess) -> None:
+    for host in ("evil.example", f"evil.example:{web.port}", "127.0.0.1.evil.example", f"127.0.0.1:{web.port + 1}"):
+        assert httpx.get(f"{web.origin}/login", headers={"Host": host}, timeout=240).status_code == 421, host
+    assert httpx.get(f"{web.origin}/login", headers={"Host": f"localhost:{web.port}"}, timeout=240).status_code == 200

@@ -77,7 +77,7 @@ def _mark(entry: Entry, run: RunRow | None, now_us: int) -> str:
 
 
 def live(c: Context) -> Response:
-    """Tell when the gate changes."""
+    """Report changes of the gate."""
     entry = find_entry(c)
     gates, port, run_id, gate = GateList.of(c.site), c.store.access.core.port, entry.run_id, entry.gate
 
@@ -106,7 +106,7 @@ def answer(c: Context) -> Response:
     if info.state != "open":
         return _page(c, view, status=409, typed=typed)
     if view.refusal:
-        return _page(c, view, status=403, typed=typed)
+        return _page(c, view, status=403 if view.cancel is None else 409, typed=typed)
     edited = edit_rows(info.form, c.form)
     if edited is not None:
         return _page(c, GateView(c, entry, whole=True, values=edited[0], focus=edited[1]))

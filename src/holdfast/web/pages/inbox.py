@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from holdfast.runtime.answers import place_of
 from holdfast.web.gate_list import COUNT_MAX, Filter, GateList, GatePage
 from holdfast.web.gate_view import GateView
 from holdfast.web.routes import Page
@@ -61,9 +62,9 @@ def _summary(page: GatePage, choice: Filter) -> str:
 
 
 def live(c: Context) -> Response:
-    """Tell when the list changes."""
+    """Report changes of the list."""
     gates, choice, after, user = GateList.of(c.site), _filter(c), c.query("after"), c.user
-    gates.page(user, choice, after, limit=1)  # refuses an invalid cursor now
+    place_of(after or None)  # refuses an invalid cursor now
     identity = [user.name, user.groups] if choice.mine else []
     key = json.dumps(["inbox", choice, after, user.workflows, identity])
 
