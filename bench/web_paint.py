@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from playwright.sync_api import Browser, sync_playwright
 from tests.web.browser.large_seed import LONG_RUN, seed_gates, seed_long_run
 from tests.web.browser.seed import app_on
-from tests.web.browser.server import Site
+from tests.web.browser.server import Site, in_thread
 from tests.web.browser.visit import Visit, launch
 
 from bench.results import Spread
@@ -44,16 +44,20 @@ class Painted(NamedTuple):
 @contextmanager
 def _site(folder: Path, name: str, *, large: bool) -> Iterator[Site]:
     url = f"sqlite:{folder / name}"
-    with app_on(url) as app:
-        app.start("agent", "Where is my parcel?", 5, run_id="agent-5")
-    if large:
-        seed_gates(url)
-        seed_long_run(url)
+    in_thread(_seed, url, large=large)
     site = Site(url)
     try:
         yield site
     finally:
         site.close()
+
+
+def _seed(url: str, *, large: bool) -> None:
+    with app_on(url) as app:
+        app.start("agent", "Where is my parcel?", 5, run_id="agent-5")
+    if large:
+        seed_gates(url)
+        seed_long_run(url)
 
 
 def _paint(browser: Browser, site: Site, path: str) -> tuple[float, int]:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from playwright.sync_api import sync_playwright
 from tests.web.browser.seed import seed
-from tests.web.browser.server import Site
+from tests.web.browser.server import Site, in_thread
 from tests.web.browser.visit import NARROW, WIDE, Scheme, Visit, launch
 
 IMAGES: Final = Path(__file__).parents[1] / "docs" / "images"
@@ -28,9 +28,10 @@ class Picture(NamedTuple):
 
 
 PICTURES: Final = (
-    Picture("web-inbox", "/", height=900),
+    Picture("web-inbox", "/?text=refund-471", height=1060),
     Picture("web-inbox-phone", "/", NARROW, 844, "dark"),
-    Picture("web-run", "/runs/refund-4700", height=1000),
+    Picture("web-run", "/runs/refund-4700", height=970),
+    Picture("web-rollback", "/runs/refund-4701/rollback?to=ask%231#plan", height=900),
 )
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     """Photograph all pages."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         url = f"sqlite:{Path(folder) / 'runs.db'}"
-        seed(url)
+        in_thread(seed, url)
         site, browser = Site(url), launch(playwright)
         try:
             for picture in PICTURES:

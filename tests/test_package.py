@@ -65,7 +65,7 @@ def test_the_extra_all_is_the_union_of_the_others() -> None:
     (everything,) = extras.pop("all")
     found = re.fullmatch(r"holdfast\[(.*)\]", everything)
     assert found is not None
-    assert sorted(found[1].split(",")) == sorted(extras) == ["cli", "langgraph", "postgres"]
+    assert sorted(found[1].split(",")) == sorted(extras) == ["cli", "langgraph", "postgres", "web"]
 
 
 def test_names_can_be_imported_all_at_once() -> None:

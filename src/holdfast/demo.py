@@ -173,7 +173,7 @@ def accepts_the_page() -> bool:
 
 def serve(directory: str) -> None:
     """Serve the page on the store of the demo, beside a worker, until Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with app_in(directory) as app:
         app.start("support_agent", _QUESTION.replace(ORDER, "B-18"), run_id="order-18", enqueue=True)
     say(f"{_BOLD}Open this address.{_END} Ctrl-C ends the page, and the demo removes its store.")

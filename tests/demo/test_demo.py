@@ -10,7 +10,10 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
+
+from tests.harness import until
 
 
 def at_a_terminal(answer: str) -> str:
@@ -45,3 +48,34 @@ def test_who_sits_at_a_terminal_decides(answer: str, end: str) -> None:
     assert end in shown
     assert ("was killed (SIGKILL)" in shown) == (answer == "yes")
     assert "by you" in shown
+
+
+def test_without_a_terminal_the_demo_prints_the_command_of_the_page_and_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.demo"], capture_output=True, text=True, timeout=240, check=True
+    )
+    assert done.stdout.rstrip().endswith("holdfast demo --web")
+
+
+def test_the_demo_serves_the_page_with_a_gate_that_waits_until_it_is_stopped() -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "demo", "--web"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert demo.stdout is not None
+    try:
+        address = next(line for line in demo.stdout if line.startswith("Open http")).split()[1]
+        origin, _, token = address.partition("/login?token=")
+        with httpx.Client(base_url=origin, timeout=240) as browser:
+            assert browser.post("/login", data={"token": token}).status_code == 303
+            assert "order-17" in browser.get("/runs").text
+            until(lambda: "Refund 39.90 EUR for order B-18?" in browser.get("/").text, "the second run asks")
+    finally:
+        demo.terminate()
+        demo.stdout.read()
+        demo.stdout.close()
+    assert demo.wait(240) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(origin, timeout=240)

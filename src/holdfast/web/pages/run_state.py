@@ -187,7 +187,6 @@ def _checkpoint_view(c: Context, run: OpenRun, row: CheckpointRow) -> Checkpoint
         info, problem = checkpoint_info(run.row, checked_checkpoint(run.row, row)), ""
     except DamagedData as error:
         info, problem = None, run.masker.text(str(error))
-    earlier = row.parent_id if row.parent_id and info is not None else ""
     return CheckpointView(
         number=row.number,
         checkpoint_id=row.checkpoint_id,
@@ -198,7 +197,7 @@ def _checkpoint_view(c: Context, run: OpenRun, row: CheckpointRow) -> Checkpoint
         covers=row.covers,
         created_at=None if info is None else info.created_at,
         url=c.run_url(run.run_id, "state", checkpoint=row.number),
-        diff=c.run_url(run.run_id, "diff", a=earlier, b=row.number, lane=row.lane) if earlier else "",
+        diff=c.run_url(run.run_id, "diff", b=row.number) if row.parent_id and info is not None else "",
         problem=problem,
     )
 
@@ -262,12 +261,16 @@ def _end(c: Context, run: OpenRun, text: str) -> Chosen | None:
 
 
 def _before(core: StoreContext, new: Chosen | None) -> Chosen | None:
-    """The checkpoint before one, on its lane."""
+    """The parent of a checkpoint; if it is not stored, as in a fork, the one before it on its lane."""
     if new is None:
         return None
-    found = core.port.checkpoint(new.run.run_id, Select(new.row.lane, before=new.row.number))
-    row = None if found is None else found.checkpoint
-    return Chosen(new.run, row) if row is not None else None
+    run_id, lane = new.run.run_id, new.row.lane
+    selects = [Select(lane, new.row.parent_id)] if new.row.parent_id else []
+    for select in (*selects, Select(lane, before=new.row.number)):
+        found = core.port.checkpoint(run_id, select)
+        if found is not None and found.checkpoint is not None:
+            return Chosen(new.run, found.checkpoint)
+    return None
 
 
 def _located(chosen: Chosen) -> Located:

@@ -1,4 +1,4 @@
-"""A restart of the server, also by SIGKILL, loses no session and no answer. These tests need no browser."""
+"""A restart of the server, also by SIGKILL, loses no session and no answer."""
 
 from __future__ import annotations
 
