@@ -70,7 +70,7 @@ class Live:
     def __init__(self) -> None:
         self._views: dict[tuple[asyncio.AbstractEventLoop, str], _View] = {}
         self._is_closed = False
-        self._told_until = 0.0
+        self._told_until = float("-inf")
 
     @property
     def watched(self) -> int:

@@ -51,7 +51,7 @@ def _page(c: Context, view: GateView, *, status: int = 200, typed: FormView | No
     is_update = c.request.headers.get("HX-Request") == "true"
     value = None if answer is None else Masker(c.site.mask).value(answer.value)
     data = {
-        "title": view.title or view.name,
+        "title": f"{view.title or view.name} · {view.entry.run_id}",
         "g": view,
         "answer": answer,
         "answer_shown": None if answer is None else show(value, heading=3),
