@@ -7,10 +7,12 @@ import shutil
 import signal
 import tempfile
 from itertools import groupby
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.rotation import DAYS, ROTATED
 from tests.today import TODAY, select_daily
 
 pytest.register_assert_rewrite("holdfast.testing.contract")
@@ -40,12 +42,14 @@ def pytest_report_header() -> str:
     return f"holdfast: the selection of day {TODAY} (HOLDFAST_TEST_DAY)"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to `make torture` what is not for today; `-m` and a test named on the command line are respected.
 
     `torture` marks what only `make torture` runs. `torture(daily=n)` keeps about n of the cases of a test, others every
     day; with `by="name"`, all cases that have one of n values of that parameter.
     """
+    _rotate(items)
     if config.option.markexpr:
         return
     left: set[pytest.Item] = set()
@@ -59,6 +63,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left.update(case for case in cases if part_of[case] not in chosen)
     config.hook.pytest_deselected(items=list(left))
     items[:] = [item for item in items if item not in left]
+
+
+def _rotate(items: list[pytest.Item]) -> None:
+    """Mark the expensive tests, so that each day has a third of them; see `tests.rotation`."""
+    for name, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        file, _, test = name.partition("::")
+        if test not in ROTATED.get(file, ()):
+            continue
+        cases = list(group)
+        if any(True for _ in cases[0].iter_markers("torture")):
+            continue
+        if len(cases) > 1:
+            mark = pytest.mark.torture(daily=-(-len(cases) // DAYS))
+        elif (TODAY + crc32(name.encode())) % DAYS:
+            mark = pytest.mark.torture
+        else:
+            continue
+        for case in cases:
+            case.add_marker(mark)
 
 
 def _part_of(case: pytest.Item, name: str | None) -> object:

@@ -10,14 +10,15 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import HoldfastError, StorageError
-from holdfast.model.rows import RunRow
+from holdfast.model.rows import EffectRow, RunRow
+from holdfast.operations.views import decode_body
 from holdfast.testing import ManualClock
 from tests.attack.actions import Actions
 from tests.attack.deployment import Place, Process, Scratch, SeededIds, is_over, root_of
 from tests.attack.generator import Action, Case
 from tests.attack.oracles import Oracles, describe, is_expected
-from tests.attack.program import WORKFLOWS, all_nodes, bodies_of
-from tests.attack.world import Node, World
+from tests.attack.program import WORKFLOWS, all_nodes, nodes_in_loops, own_nodes
+from tests.attack.world import World
 
 _ROUNDS: Final = 400
 """So many times every run is looked after at the end at most; each brings a run one wait further."""
@@ -59,7 +60,8 @@ class Attack:
         self._ids = SeededIds(case["seed"])
         nodes = all_nodes(case["program"]) + all_nodes(case["peer"])
         self.world = World({node["id"]: node for node in nodes})
-        self.repeated_events = {f"v{node['id']}" for node in _in_loops(case["program"])}
+        self.expires = any("expires" in node for node in nodes)
+        self.repeated_events = {f"v{node['id']}" for node in nodes_in_loops(case["program"])}
         self.branches: dict[str, Branch] = {}
         self.sent: set[tuple[str, str]] = set()
         self.cancels = self.forced = self.deletes = False
@@ -87,8 +89,12 @@ class Attack:
         try:
             self._start()
             for action in self.case["actions"]:
-                if not self.problems() and action["do"] not in self._skip:
+                if self.problems():
+                    break
+                if action["do"] not in self._skip:
                     self._act(action)
+                elif not action.get("unnoticed"):  # the time passes in which the death of a process is noticed
+                    self._remove_dead_owners()
             if not self.problems():
                 self._finish()
             if not self.problems():
@@ -138,7 +144,7 @@ class Attack:
     def events_of(self, run_id: str) -> list[str]:
         """The events a run may wait for."""
         first = self.first_of(run_id)
-        return [f"v{node['id']}" for node in _own_nodes(first["args"][0]) if node["op"] == "wait"] if first else []
+        return [f"v{node['id']}" for node in own_nodes(first["args"][0]) if node["op"] == "wait"] if first else []
 
     def is_detached(self, run_id: str) -> bool:
         """Whether a run, or one above it, was started detached."""
@@ -167,8 +173,11 @@ class Attack:
         return {token for token, runs in self.world.owners.items() if copied & set(runs)}
 
     def is_of_source(self, run_id: str, root: str) -> bool:
-        """Whether a run is one that the run at `root` was forked from, or a child of such a one."""
-        while root in self.branches and self.branches[root].mode != "import":
+        """Whether a run is one whose effects the run at `root` reuses: that it was forked from, or a child of it.
+
+        A fork that performs its effects again, and the forks of it, do not reuse those of its source.
+        """
+        while root in self.branches and self.branches[root].mode not in ("import", "perform"):
             source = self.branches[root].source
             if run_id == source or run_id.startswith(f"{source}/"):
                 return True
@@ -183,12 +192,22 @@ class Attack:
             world.paths[token] for token in world.order
             if world.net(token) > 0
             and any(run == source or (mode == "copy" and run.startswith(tree)) for run in world.owners[token])
+            and not self._was_done_by_another(token, source)
         }  # fmt: skip
         self.branches[name] = Branch(source, mode, frozenset(done))
         found = self.find(source.removeprefix(self.prefix))
         kinds = [entry.kind for entry in found[0].onlooker.journal(source)] if found is not None else []
         if kinds.count("rolling_back") > kinds.count("rolled_back"):  # the new run goes back, and performs it again
             self.rolled_back.add(name)
+
+    def _was_done_by_another(self, token: str, source: str) -> bool:
+        """Whether a fork performed, under the key of its source, what the source has not done itself."""
+        found = self.find(source.removeprefix(self.prefix))
+        if found is None or len(self.world.owners[token]) < 2:
+            return False
+        lines = found[0].onlooker.port.rows(EffectRow, found[1].run)
+        mine = [line for line in lines if (decode_body(line.call, "an effect") or {}).get("token") == token]
+        return bool(mine) and all(line.state != "done" for line in mine)
 
     def note_rollback(self, run_id: str, *, force: bool) -> None:
         self.rolled_back |= {root_of(run_id.removeprefix(self.prefix)), run_id}
@@ -244,11 +263,14 @@ class Attack:
                 if others[key] != now[key]:
                     self.problem("independence", f"{action['do']} changed {key[1]}: {others[key]} became {now[key]}")
         if not action.get("unnoticed"):
-            for place in self.places():
-                place.remove_dead_owners()
+            self._remove_dead_owners()
         if not self.problems():
             self._oracles.look()
         return met
+
+    def _remove_dead_owners(self) -> None:
+        for place in self.places():
+            place.remove_dead_owners()
 
     def _prints(self, touched: set[str]) -> dict[tuple[str, str], Any]:
         """Fingerprints of all runs that do not belong to these roots, nor to the peer, to which all may send."""
@@ -316,8 +338,7 @@ class Attack:
 
     def _finish(self) -> None:
         """Answer, send, resume and let time pass until every run has ended."""
-        for place in self.places():
-            place.remove_dead_owners()
+        self._remove_dead_owners()
         idle = 0
         for number in range(_ROUNDS):
             rows = [(place, row) for place, row in self.all_rows() if not is_over(row)]
@@ -372,23 +393,3 @@ class Attack:
             last = place.onlooker.journal(row.run_id)[-1].data
             found[row.run_id.removeprefix(self.prefix)] = (row.status, last.get("result"))
         return found
-
-
-def _own_nodes(body: list[Node]) -> list[Node]:
-    """The nodes of a program without those of its children."""
-    found = []
-    for node in body:
-        found.append(node)
-        if node["op"] != "child":
-            for inner in bodies_of(node):
-                found += _own_nodes(inner)
-    return found
-
-
-def _in_loops(body: list[Node]) -> list[Node]:
-    """All nodes inside loops."""
-    found = []
-    for node in all_nodes(body):
-        if node["op"] == "loop":
-            found += all_nodes(node["body"])
-    return found

@@ -11,7 +11,9 @@ _UNDOABLE: Final[Node] = {"op": "effect", "in_doubt": "ask", "undo": True}
 _FLAKY_UNDO: Final[Node] = {"op": "effect", "in_doubt": "ask", "undo": "flaky"}
 _PAYING_CHILD: Final[Node] = {"op": "child", "id": 1, "kind": "def", "body": [{**_UNDOABLE, "id": 2}]}
 _ASKING_CHILD: Final[Node] = {"op": "child", "id": 1, "kind": "def", "body": [{"op": "ask", "id": 2}]}
+_NESTED_CHILD: Final[Node] = {"op": "child", "id": 4, "kind": "def", "body": [_PAYING_CHILD]}
 _CHILD: Final = "r/child:attack#1"
+_GRANDCHILD: Final = "r/child:attack#1/child:attack#1"
 
 
 def _rollback(to: int | str, run: str = "r", **more: Any) -> Action:
@@ -97,6 +99,20 @@ _CASES: Final[dict[str, tuple[list[Node], list[Action]]]] = {
     ),
     "a fork of a child": ([_ASKING_CHILD], [_fork(2, _CHILD), {"do": "answer", "run": "f1", "pick": 0}]),
     "a child that was given up, rolled back to its gate": ([_ASKING_CHILD], [_rollback(1), _rollback(2, _CHILD)]),
+    "a grandchild that was given up, rolled back": (
+        [{**_UNDOABLE, "id": 3}, _NESTED_CHILD], [_rollback("e3#1"), _rollback(1, _GRANDCHILD)],
+    ),
+    "a grandchild rolled back while a rollback above it is open": (
+        [{**_FLAKY_UNDO, "id": 3}, _NESTED_CHILD], [_rollback("e3#1"), _rollback(1, _GRANDCHILD)],
+    ),
+    "a fork that dies before it creates the child that its source has created since": (
+        [{**_UNDOABLE, "id": 3, "in_doubt": "fail", "fault": "flaky", "retry": True}, _PAYING_CHILD],
+        [{"do": "tick", "s": 6000}, {**_fork(None), "crash": [4, True]}],
+    ),
+    "a fork beside a copy that has begun the effect": (
+        [{**_UNDOABLE, "id": 1, "fault": "flaky", "retry": True}],
+        [{"do": "copy", "run": "r"}, {"do": "tick", "s": 700}, {"do": "work"}, _fork(1)],
+    ),
     "a call without await after an answer": ([{"op": "ask", "id": 1}, {"op": "forgotten", "id": 2}], []),
     "a fork at the checkpoint of a rollback": (
         [{"op": "note", "id": 2}], [_rollback(2), {**_fork(None), "to": ["checkpoint", 0.4]}],

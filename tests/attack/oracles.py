@@ -62,7 +62,7 @@ class Oracles:
 
     # --- while something is performed --------------------------------------------------------------------------------
 
-    def suspect(self, run_id: str, path: str) -> str:
+    def suspect(self, run_id: str, path: str, key: str) -> str:
         """What is wrong if this run performs an effect that it intends now; empty if nothing is."""
         attack, world = self._attack, self._attack.world
         if attack.deletes or attack.forced:
@@ -80,11 +80,22 @@ class Oracles:
         branch = attack.branches.get(mine)
         if branch is None or detached or mine in attack.rolled_back:
             return ""
+        if attack.expires:  # a gate may expire in one of the runs only; then the same place has different keys in both
+            owners = {world.owners[token][0] for token in done if world.owners[token] and world.keys[token] == key}
+        owners = {owner for owner in owners if not self._is_older_child(run_id, owner)}
         if branch.mode == "reuse" and any(attack.is_of_source(owner, mine) for owner in owners):
             return f"{run_id} performs effect {path}, which the run it was forked from has done"
         if branch.mode in ("copy", "import") and path in branch.done:
             return f"{run_id} performs effect {path}, which was done before it was copied"
         return ""
+
+    def _is_older_child(self, run_id: str, owner: str) -> bool:
+        """Whether a child was started before the other one: it cannot be a fork of what did not exist."""
+        prefix = self._attack.prefix
+        mine, other = self._attack.find(run_id.removeprefix(prefix)), self._attack.find(owner.removeprefix(prefix))
+        if mine is None or other is None or mine[0] is not other[0] or not mine[1].run_id.count("/"):
+            return False
+        return mine[1].run < other[1].run
 
     def _root(self, run_id: str) -> str:
         return root_of(run_id.removeprefix(self._attack.prefix))

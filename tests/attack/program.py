@@ -185,3 +185,23 @@ def all_nodes(body: Body) -> list[Node]:
 def bodies_of(node: Node) -> list[Body]:
     """The programs inside a node."""
     return [*[node[name] for name in ("body", "last", "then", "else") if name in node], *node.get("branches", [])]
+
+
+def own_nodes(body: list[Node]) -> list[Node]:
+    """The nodes of a program without those of its children."""
+    found = []
+    for node in body:
+        found.append(node)
+        if node["op"] != "child":
+            for inner in bodies_of(node):
+                found += own_nodes(inner)
+    return found
+
+
+def nodes_in_loops(body: list[Node]) -> list[Node]:
+    """All nodes inside loops."""
+    found = []
+    for node in all_nodes(body):
+        if node["op"] == "loop":
+            found += all_nodes(node["body"])
+    return found

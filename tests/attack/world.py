@@ -49,7 +49,9 @@ class World:
         """How many commits the action has made that is under way."""
         self._tries: Counter[str] = Counter()
         self.on_intent: Any = None
-        """Called with run, key and path when an intent was recorded; gives what is wrong if that is performed."""
+        """Called with run, path and key when an intent was recorded; gives what is wrong if that is performed."""
+        self.keys: dict[str, str] = {}
+        """By idempotency key: the key in the ledger."""
         self._suspect: dict[str, str] = {}
         self._intent_of: dict[str, str] = {}
 
@@ -68,14 +70,15 @@ class World:
         """How often what stands at this place of the program is done, by all runs together."""
         return sum(self.net(token) for token in self.order if self.paths[token] == path)
 
-    def note_intent(self, run_id: str, token: str, path: str) -> None:
+    def note_intent(self, run_id: str, token: str, path: str, key: str) -> None:
         """A ledger has recorded that it is about to perform this."""
         with self._lock:
+            self.keys[token] = key
             if run_id in self.owners[token]:
                 return
             self.owners[token].append(run_id)
             self._intent_of[path] = token
-            wrong = self.on_intent(run_id, path) if path and len(self.owners[token]) == 1 else ""
+            wrong = self.on_intent(run_id, path, key) if path and len(self.owners[token]) == 1 else ""
             if wrong:
                 self._suspect[token] = wrong
 
@@ -178,7 +181,7 @@ class WatchedPort:
             call = decode_body(effect.call, "an effect") if effect.call else None
             if call and "token" in call and (not call.get("reused") or effect.state == "intent"):
                 path = call["args"][0] if call.get("args") else ""
-                self._world.note_intent(commit.run_id, call["token"], path)
+                self._world.note_intent(commit.run_id, call["token"], path, effect.key)
 
     def close(self) -> None:
         if not self._shared:

@@ -30,6 +30,21 @@ def test_values_are_typed_by_the_form_and_a_worker_is_left_the_rest(
     assert gate.answered_by == "ana"
 
 
+def test_the_list_of_gates_shortens_long_questions_and_show_has_the_whole(
+    app: holdfast.App, tmp_path: Path, url: str
+) -> None:
+    @app.workflow
+    def long(run: holdfast.Run) -> object:
+        return run.ask("Refund?\n\n" + "because " * 1000 + "of the end", {"ok": bool})
+
+    app.start(long, run_id="long")
+    listed = run("gates", "--store", url, cwd=tmp_path)
+    assert "Refund? because because" in listed.out
+    assert "of the end" not in listed.out
+    assert len(listed.out) < 1000
+    assert "of the end" in run("show", "long", "--full", "--store", url, cwd=tmp_path).out
+
+
 def test_with_the_app_the_run_goes_on_here_and_the_next_question_is_named(
     app: holdfast.App, tmp_path: Path, url: str
 ) -> None:

@@ -50,7 +50,11 @@ def test_a_person_is_asked_by_default_and_says_that_it_happened(stage: Stage) ->
     assert gate.purpose == "in_doubt"
     assert "Did pay happen?" in gate.prompt
     assert gate.show["effect"] == "pay"
-    assert gate.show["arguments"] == ["30"]
+    assert gate.show["arguments"] == ["amount=30"]
+    assert [choice.value for choice in gate.form.fields[0].choices] == ["happened", "did not happen", "fail"]
+    assert [choice.label.partition(":")[0] for choice in gate.form.fields[0].choices] == [
+        "Happened", "Did not happen", "Fail",
+    ]  # fmt: skip
     assert the_ledger(stage) == ["in_doubt"]
     stage.restart()
     with pytest.raises(InvalidAnswer):
@@ -61,6 +65,17 @@ def test_a_person_is_asked_by_default_and_says_that_it_happened(stage: Stage) ->
     assert the_ledger(stage) == ["done"]
     outcome = stage.journal("outcome")[0]
     assert (outcome["how"], outcome["by"], outcome["result"]) == ("answered", "ana", "receipt 1")
+
+
+def test_only_the_people_that_are_named_decide_what_happened(stage: Stage) -> None:
+    dies_while_paying(stage, ask_who=["cho", "group:finance"])
+    stage.resume()
+    (gate,) = stage.app.gates(stage.run_id)
+    assert gate.who == ("cho", "group:finance")
+    answer = {"outcome": "happened", "result": "receipt 1"}
+    with pytest.raises(InvalidAnswer, match="it is for cho"):
+        stage.app.answer(stage.run_id, answer, by="ana")
+    assert stage.app.answer(stage.run_id, answer, by="ben", groups=("finance",)).result(240) == "receipt 1"
 
 
 def test_a_person_says_that_it_did_not_happen_and_it_is_performed(stage: Stage) -> None:
@@ -78,6 +93,32 @@ def test_a_person_says_that_it_counts_as_failed(stage: Stage) -> None:
     assert handle.result(240) == "in doubt: ana decided that it counts as failed"
     assert stage.calls == [30]
     assert the_ledger(stage) == ["in_doubt"], "nobody knows, so the ledger does not say that it failed"
+
+
+@pytest.mark.parametrize("outcome", ["did not happen", "fail"])
+def test_a_result_of_an_effect_that_did_not_happen_is_refused(stage: Stage, outcome: str) -> None:
+    dies_while_paying(stage)
+    stage.resume()
+    with pytest.raises(InvalidAnswer) as refused:
+        stage.app.answer(stage.run_id, {"outcome": outcome, "result": "receipt 1"})
+    assert refused.value.problems == [f"result must be left out if the outcome is {outcome!r}"]
+    (gate,) = stage.app.gates(stage.run_id)
+    assert gate.state == "open"
+    assert stage.calls == [30]
+    assert stage.app.answer(stage.run_id, {"outcome": outcome, "result": None}).result(240)
+
+
+def test_arguments_without_a_parameter_name_are_shown_as_they_are(stage: Stage) -> None:
+    def pay(first: int, /, *rest: int, note: str) -> None:
+        raise TimeoutError
+
+    @stage.flow
+    async def order(run: AsyncRun) -> None:
+        await run.effect(pay, 1, 2, 3, note="x")
+
+    stage.start(order)
+    (gate,) = stage.app.gates(stage.run_id)
+    assert gate.show["arguments"] == ["first=1", "2", "3", "note='x'"]
 
 
 def test_death_after_the_person_answered_and_before_the_second_call_asks_again(stage: Stage) -> None:
@@ -251,7 +292,7 @@ def test_the_gate_shows_the_idempotency_key_and_what_the_check_said(stage: Stage
         "effect": "pay",
         "key": line.key,
         "idempotency_key": line.idempotency_key,
-        "arguments": ["30"],
+        "arguments": ["amount=30"],
         "why": "the process died during the call",
         "check": "raised ConnectionError: bank is closed",
     }

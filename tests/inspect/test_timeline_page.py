@@ -147,6 +147,13 @@ def test_the_newest_page_of_a_loop_folds_all_finished_turns_and_reads_few_entrie
     assert (page.earlier, page.is_folded) == (0, True)
 
 
+def test_a_window_counts_the_turns_it_shows(app: holdfast.App) -> None:
+    app.start("agent", 400, run_id="r")
+    for page in (read_window(app.store, "r", first=1, limit=200), read_window(app.store, "r", first=1, limit=10_000)):
+        [loop] = [row for row in page.timeline.rows if row.kind == "loop"]
+        assert loop.count == max(row.count for row in page.timeline.rows if row.kind == "turn")
+
+
 def test_loops_in_loops_are_folded_each_for_itself(app: holdfast.App) -> None:
     app.start("nested", 5, 30, run_id="r")
     page = read_newest(app.store, "r", limit=60)
@@ -211,3 +218,8 @@ def test_positions_are_checked(app: holdfast.App) -> None:
     with pytest.raises(InvalidCursor, match="no journal of a workflow"):
         read_window(app.store, "by-hand", first=1)
     assert read_newest(app.store, "by-hand").timeline.rows
+
+
+def test_a_run_that_no_worker_has_taken_yet_does_not_run_again(app: holdfast.App) -> None:
+    app.start("agent", 1, run_id="r", enqueue=True)
+    assert timeline(app.store, "r").standing.sentence == "ready: it will run when a worker takes it"

@@ -169,9 +169,7 @@ def _digest_part(codec: Codec, value: object) -> str:
 
 def _label_arguments(given: Given, arguments: Mapping[str, object]) -> dict[str, object]:
     """Arguments by the names of the function's parameters, or by their number if it has no name for them."""
-    signature = None if given.fn is None else _signature_of(given.fn)
-    parameters = () if signature is None else signature.parameters.values()
-    named = [one.name for one in parameters if one.kind in _BY_POSITION]
+    named = [] if given.fn is None else position_names(given.fn)
 
     def label(name: str) -> str:
         if not name.isdigit():
@@ -179,6 +177,12 @@ def _label_arguments(given: Given, arguments: Mapping[str, object]) -> dict[str,
         return repr(named[int(name)]) if int(name) < len(named) else f"{int(name) + 1}"
 
     return {label(name): value for name, value in arguments.items()}
+
+
+def position_names(fn: UserFunction) -> list[str]:
+    """The names of the parameters that can be given by position; none if they are not known."""
+    signature = _signature_of(fn)
+    return [one.name for one in signature.parameters.values() if one.kind in _BY_POSITION] if signature else []
 
 
 def _signature_of(fn: UserFunction) -> inspect.Signature | None:

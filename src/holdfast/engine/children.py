@@ -59,6 +59,9 @@ def child(exe: Execution, scope: Scope, spec: ChildSpec, unknown: UnknownWorkflo
             changed = changed_argument(exe.codec, f"child {scope.full_name(call)!r}", given, entries[0])
             raise scope.diverged(entries[0], call, ("child",), changed)
         yield from exe.check_interrupts(scope, call, keyed, lasting=True)
+        source: str | None = entries[0].get("of") if entries else None
+        if source is None and exe.forked in ("reuse", "ask"):  # also if the process died before the child was created
+            source = yield ReadFamilyChild(scope.full_name(call))
         if entries:
             child_id = entries[0]["child"]
         elif unknown is not None:
@@ -68,12 +71,9 @@ def child(exe: Execution, scope: Scope, spec: ChildSpec, unknown: UnknownWorkflo
             child_id = check_id("child run_id", _child_id(f"{exe.run_id}/{scope.full_name(call)}{epoch}"))
             entry = scope.entry("child", call, keyed, child=child_id, workflow=name, digest=digest, detached=detached)
             entry |= parts_of(exe.codec, given)
-            if exe.forked in ("reuse", "ask"):
-                of: str | None = yield ReadFamilyChild(scope.full_name(call))
-                entry |= {"of": of} if of is not None else {}
+            entry |= {"of": source} if source is not None else {}
             yield from exe.write(scope, [entry])
             exe.record.children[child_id] = entry
-        source = entries[0].get("of") if entries else entry.get("of")
         read = exe.inbox_read
         ended: Ended | None = yield RunChild(
             run_id=child_id,

@@ -21,7 +21,7 @@ def finish(exe: Execution, result: object, error: BaseException | None, *, passi
         return
     if isinstance(exe.stopped, (LeaseLost, Halted)):
         return  # the claim is lost, or the store refuses writes
-    missing = None if passing else exe.find_missing_await(error) or exe.record.misused
+    missing = None if passing else exe.find_missing_await(error) or exe.record.fatal
     error = missing or error
     if passing:
         exe.stop()

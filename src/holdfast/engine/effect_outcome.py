@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.drivers import Plan
-from holdfast.engine.arguments import parts_of, takes_token, with_token
+from holdfast.engine.approvals import GateRules, people
+from holdfast.engine.arguments import parts_of, position_names, takes_token, with_token
 from holdfast.engine.commands import Call, EntryData, LedgerMark, TimedOut, UserFunction
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import Classifier, failure_of, summary_of, with_recorded_trace
@@ -21,7 +22,7 @@ from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.scope import Scope
 from holdfast.engine.steps import StepSpec, schedule_retry
 from holdfast.errors import EffectFailed, EffectInDoubt, InvalidInput, MissingAwait, ResultLost, StepFailed
-from holdfast.forms import field, form_of
+from holdfast.forms import Problem, field, form_of
 from holdfast.ids import check_id
 
 
@@ -53,6 +54,8 @@ class EffectSpec(msgspec.Struct, gc=False, kw_only=True):
 
     undo: UserFunction | str | None = None
     in_doubt: str = "ask"
+    ask_who: object = None
+    """The people that may decide what happened; everyone by default."""
     check: UserFunction | None = None
     target: str | None = None
     tool: str = ""
@@ -65,6 +68,7 @@ class EffectSpec(msgspec.Struct, gc=False, kw_only=True):
             raise InvalidInput(f"in_doubt must be one of {', '.join(POLICIES)}, not {self.in_doubt!r}")
         if self.check is not None and not callable(self.check):
             raise InvalidInput(f"check must be a function, not {self.check!r}")
+        self.ask_who = people("ask_who", self.ask_who)
 
     @property
     def undo_name(self) -> str | None:
@@ -219,7 +223,8 @@ def record_outcome(
 
 def is_repeatable(this: EffectCall) -> bool:
     """Whether the user declared that a second call does no harm."""
-    return this.options.in_doubt == "retry" or takes_token(this.spec.fn)
+    passes_on = getattr(this.spec.fn, "only_passes_key", False)  # a function of an adapter, whose tool may ignore it
+    return this.options.in_doubt == "retry" or (takes_token(this.spec.fn) and not passes_on)
 
 
 def resolve(this: EffectCall, why: str, error: BaseException | None = None) -> Plan[object]:
@@ -266,9 +271,24 @@ def _check(this: EffectCall) -> Plan[tuple[object, str]]:
 
 
 OUTCOME_FORM = {
-    "outcome": field(str, choices=["happened", "did not happen", "fail"], label="What happened?"),
+    "outcome": field(
+        str,
+        choices={
+            "happened": "Happened: it is recorded as done, with this result",
+            "did not happen": "Did not happen: it is performed again now",
+            "fail": "Fail: the run fails, unless it handles the error",
+        },
+        label="What happened?",
+    ),
     "result": field(Any, label="Its result, if it happened", required=False, default=None),
 }
+
+
+def outcome_problems(purpose: str, answer: Any) -> list[Problem]:
+    """What is contradictory in a checked answer about an effect in doubt; nothing for other gates."""
+    if purpose != "in_doubt" or answer.get("outcome") not in ("did not happen", "fail") or answer.get("result") is None:
+        return []
+    return [Problem("result", f"must be left out if the outcome is {answer['outcome']!r}")]
 
 
 def _is_asking(this: EffectCall) -> bool:
@@ -290,7 +310,8 @@ def _ask_outcome(this: EffectCall, why: str, checked: str) -> Plan[object]:
         f"@{this.exe.resume_point.epoch}" if this.exe.resume_point.epoch else ""
     )
     prompt = f"Did {spec.name} happen? {why[:1].upper()}{why[1:]}{checked}."
-    gate = Gate(name, prompt, form_of(OUTCOME_FORM), show=shown, purpose="in_doubt")
+    rules = GateRules(who=people("ask_who", this.options.ask_who))
+    gate = Gate(name, prompt, form_of(OUTCOME_FORM), show=shown, rules=rules, purpose="in_doubt")
     since = max(i for i, entry in enumerate(this.entries) if entry["kind"] == "intent")
     asked = [entry for entry in this.entries[since + 1 :] if entry["kind"] in ("asked", "answered")]
     while True:
@@ -324,4 +345,8 @@ def _result_problem(this: EffectCall, answer: EntryData) -> str:
 
 def _describe_arguments(spec: StepSpec) -> list[str]:
     """The arguments as readable text."""
-    return [repr(arg)[:500] for arg in spec.args] + [f"{name}={arg!r}"[:500] for name, arg in spec.kwargs.items()]
+    names = position_names(spec.fn)[: len(spec.args)]
+    named = [*zip(names, spec.args, strict=False), *spec.kwargs.items()]
+    texts = [f"{name}={arg!r}"[:500] for name, arg in named]
+    texts[len(names) : len(names)] = [repr(arg)[:500] for arg in spec.args[len(names) :]]
+    return texts

@@ -149,7 +149,8 @@ def _marked_result(this: EffectCall, result: object) -> EntryData:
 def _reuse_from_family(this: EffectCall) -> Plan[object]:
     """Reuse, in a fork, an effect that its family performed after the fork point; `AGAIN` if there is none.
 
-    A line that another fork only reused counts only if the run that performed the effect cannot be read.
+    An effect that a run has done is reused even if another run of the family has begun it and knows no outcome. A line
+    that another fork only reused counts only if the run that performed the effect cannot be read.
     """
     exe = this.exe
     lines: list[Performed] = yield ReadFamily(this.key)
@@ -161,7 +162,8 @@ def _reuse_from_family(this: EffectCall) -> Plan[object]:
     others = [line for line in lines if line.run_id != exe.run_id]
     others = [line for line in others if _is_same_call(this, line.call)]
     others = [line for line in others if not (line.call or {}).get("reused")] or others
-    line = next((line for line in others if line.state in ("done", "intent")), None)
+    by_state = [line for state in ("done", "intent") for line in others if line.state == state]
+    line = next(iter(by_state), None)
     if exe.forked == "perform" or line is None:
         return AGAIN
     call = line.call or {}

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.engine.commands import EntryData
 from holdfast.engine.state_edits import Edits
-from holdfast.errors import InvalidInput
 from holdfast.ids import is_named, local_name
 
 Positioned = tuple[int, EntryData]
@@ -62,8 +61,8 @@ class Record:
         """Why the code cannot continue with this journal."""
         self.rollback: list[EntryData] = []
         """The entries of an unfinished rollback."""
-        self.misused: InvalidInput | None = None
-        """Two calls without a key were made concurrently: the run fails, even if a task loses the error."""
+        self.fatal: Exception | None = None
+        """The run fails with this error, even if a task or a framework between loses it."""
         self.edits: Edits | None = None
         """Changes of the state from outside that are not applied yet."""
 

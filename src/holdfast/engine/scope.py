@@ -124,7 +124,7 @@ class Scope:
                     f"{name!r} was called while {self.busy!r} of run {self.run_id!r} has not finished; the function of "
                     "a step or effect cannot make calls of the run; run.gather, run.map and key= allow concurrent calls"
                 )
-                self.whole.misused = self.whole.misused or error
+                self.whole.fatal = self.whole.fatal or error
                 raise error
             call = self.busy = self.next_occurrence(name)
         else:

@@ -27,6 +27,7 @@
     │   ├── CheckpointConflict  the checkpoint id is taken by other content
     │   ├── AttachmentConflict  the attachment key is taken by other content
     │   ├── NameTaken         the file this id would have belongs to another id
+    │   ├── PlanChanged       the run has changed since the plan was made
     │   ├── AlreadyAnswered   the gate already has its answer
     │   └── GateClosed        the gate does not exist, or is closed or expired
     ├── RunError              a failure inside a workflow, or the outcome of its run

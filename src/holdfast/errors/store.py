@@ -243,6 +243,14 @@ class AlreadyAnswered(Conflict):
         self.at = at
 
 
+class PlanChanged(Conflict):
+    """The run, or a child that goes back with it, has changed since the plan of a rollback or fork was made."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} or a child has changed since the plan was made; make the plan again")
+        self.run_id = run_id
+
+
 class GateClosed(Conflict):
     """The gate does not exist, was closed, or has expired."""
 

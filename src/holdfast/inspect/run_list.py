@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import heapq
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from holdfast.errors import DamagedData, HoldfastError
@@ -35,6 +36,8 @@ _SKEW_US: Final = 60_000_000
 """By how much the clocks of processes that create runs may differ."""
 _NAMES_MAX: Final = 20
 """How many workflows are listed by their index; more are compared one by one."""
+_MARKED_MAX: Final = 200
+"""How many runs are read for a mark."""
 _EPOCH: Final = moment(0)
 
 
@@ -55,6 +58,8 @@ class RunFilter(View, frozen=True, kw_only=True):
     """If `can_see` allows only these workflows, their names."""
     has_gates: bool = False
     """Only runs with an open gate."""
+    hidden: tuple[str, ...] = ()
+    """Workflows whose runs are not listed."""
     shown: Callable[[Any], Any] = lambda value: value
     """What of the metadata is compared with `text`."""
 
@@ -115,7 +120,8 @@ def run_page(store: Store, wanted: RunFilter, *, before: int | None = None, limi
 
 def read_marks(store: Store, wanted: RunFilter, *, before: int | None = None, limit: int = PAGE) -> list[str]:
     """The ids of the last commits of the runs that the store finds by its own filters."""
-    rows = store.access.core.port.runs(_query(wanted, before, limit))
+    pages = _pages(store.access.core, _query(wanted, before, limit))
+    rows = [row for row in islice(pages, _MARKED_MAX) if row.workflow not in wanted.hidden][:limit]
     return [f"{row.run}.{row.commit_id.hex()}" for row in rows]
 
 
@@ -161,7 +167,7 @@ def _number_at(core: StoreContext, us: int) -> int:
 
 
 def _is_wanted(row: RunRow, wanted: RunFilter) -> bool:
-    if wanted.can_see is not None and not wanted.can_see(row.workflow):
+    if row.workflow in wanted.hidden or (wanted.can_see is not None and not wanted.can_see(row.workflow)):
         return False
     if wanted.since is not None and row.created_us < _us(wanted.since):
         return False

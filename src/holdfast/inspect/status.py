@@ -174,7 +174,10 @@ class _StatusText:
         return f"paused by {last.by}" if last is not None and last.by else "paused"
 
     def _ready(self) -> str:
-        return "ready: it will run again when a worker takes it" if self._workflow else "ready: not claimed"
+        if not self._workflow:
+            return "ready: not claimed"
+        again = " again" if any(row.kind not in ("started", "forked") for row in self._rows) else ""
+        return f"ready: it will run{again} when a worker takes it"
 
     def _at_work(self) -> str:
         run = self._run

@@ -24,7 +24,7 @@ from holdfast.model.views import CheckpointInfo, GateInfo
 from holdfast.operations.context import StoreContext
 from holdfast.operations.read import find_checkpoint, retry_if_changed
 from holdfast.operations.store import Store
-from holdfast.operations.views import checked_checkpoint, checkpoint_place, moment
+from holdfast.operations.views import checked_checkpoint, checkpoint_place, metadata_dict, moment
 from holdfast.state.json_preview import to_jsonable
 from holdfast.state.rope import decode
 from holdfast.store.checksum import verify_checksum, verify_run
@@ -265,6 +265,8 @@ THREADS: Final = "langgraph"
 """The workflow of the runs that are threads."""
 INTERRUPT: Final = "interrupt"
 """The purpose of a gate that is an interrupt of a thread."""
+DRIVEN_BY: Final = "holdfast_run"
+"""The metadata of a thread that a run executes. Its interrupts are gates of that run."""
 _INTERRUPT_KEY: Final = "s3:"
 _TRIGGER: Final = "branch:to:"
 _START: Final = "__start__"
@@ -348,7 +350,9 @@ def _open_interrupts(core: StoreContext, thread_id: str) -> list[GateInfo]:
     whole = core.port.checkpoint(thread_id, Select(), attachments=True)
     if whole is None or whole[1] is None or whole[0].status in TERMINAL:
         return []
-    current, _, attached = whole
+    current, row, attached = whole[0], whole[1], whole[2]
+    if row.metadata and DRIVEN_BY in metadata_dict(row.metadata, checkpoint_place(thread_id, row)):
+        return []
     done = {row.key.partition(":")[2] for row in attached if row.key.startswith("w")}
     return [
         gate

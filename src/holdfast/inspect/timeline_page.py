@@ -222,6 +222,7 @@ def _window(core: StoreContext, run_id: str, first: int, limit: int) -> Timeline
     shown = tuple(
         _continued(row) if ahead_last < run.position else row for row in seen.rows if start <= row.first <= last
     )
+    shown = tuple(_count_shown(row, shown) if row.kind == "loop" and last < run.position else row for row in shown)
     return TimelinePage(
         timeline=msgspec.structs.replace(seen, rows=shown),
         first=start,
@@ -237,6 +238,12 @@ def _continued(row: Row) -> Row:
     if row.state not in _ENDLESS or row.ended_at is not None or row.kind == "gap":
         return row
     return msgspec.structs.replace(row, state="continues")
+
+
+def _count_shown(loop: Row, rows: tuple[Row, ...]) -> Row:
+    """A loop with the number of its last turn in these rows; more of it was read."""
+    turns = [row.count for row in rows if row.kind == "turn" and row.call.rpartition("[")[0] == loop.call]
+    return msgspec.structs.replace(loop, count=max(turns, default=0))
 
 
 def _checkpoints_of(core: StoreContext, run: RunRow, first: int, last: int, limit: int) -> list[CheckpointRow]:

@@ -48,6 +48,8 @@ class RollbackPlan(View, frozen=True, kw_only=True):
     """Effects of detached children, which would be performed again. They stop it, too."""
     forks: tuple[str, ...] = ()
     """Forks that keep the results of effects that are undone. They do not stop it."""
+    basis: str = ""
+    """Identifies what the plan was made of. `rollback` and `fork` with it are refused if that has changed since."""
 
     @property
     def problems(self) -> list[str]:

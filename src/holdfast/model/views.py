@@ -325,6 +325,8 @@ class GateInfo(View, frozen=True, kw_only=True):
     """How the people that may answer were changed, oldest first."""
     cursor: str = ""
     """Pass it as `after` to list the gates after this one."""
+    question: str = ""
+    """Identifies the question. Pass it to `answer`, which is then refused if the gate asks another one."""
 
     @property
     def name(self) -> str:

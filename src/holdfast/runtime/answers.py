@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from blake3 import blake3
+
 from holdfast.drivers import Plan
 from holdfast.engine.approvals import add_approval, is_approval, levels, people, reassign, who_at
 from holdfast.engine.commands import EntryData
+from holdfast.engine.effect_outcome import outcome_problems
 from holdfast.engine.record import record_of
 from holdfast.errors import (
     AlreadyAnswered,
@@ -91,7 +94,13 @@ def gate_info(run: RunRow, row: GateRow, now_us: int) -> GateInfo:
         ),
         assigned=tuple([_assignment(one) for one in body.get("assigned", ())]),
         cursor=f"{row.opened_us}/{run.run}/{row.gate}",
+        question=question_of(run, row),
     )
+
+
+def question_of(run: RunRow, row: GateRow) -> str:
+    """What identifies the question of a gate: another one under the same name, also of another run, has another."""
+    return blake3(b"%s %d %s" % (run.incarnation.hex().encode(), row.opened_us, row.gate.encode())).hexdigest(9)
 
 
 def _assignment(one: EntryData) -> Assignment:
@@ -135,17 +144,20 @@ def gates(
 
 
 def answer(
-    app: AppCore, run_id: str, value: object, actor: Actor, gate: str | None, *, here: bool
+    app: AppCore, run_id: str, value: object, actor: Actor, gate: str | None, question: str | None, *, here: bool
 ) -> Plan[tuple[RunRow, Claimed | None]]:
     """Answer a gate. The first answer counts; an answer that does not fit changes nothing.
 
     If several people must approve, an approval before the last one is recorded in the gate and does not wake the run.
+    An answer to a `question` is refused if the gate asks another one.
     """
     actor, tries = actor.checked(), 0
     while True:
         tries += 1
         row, chosen = yield from _find_gate(app, run_id, gate)
         gate = chosen.gate  # not another one that the run has opened since
+        if question is not None and question != question_of(row, chosen):
+            raise GateClosed(run_id, gate, "replaced", "it asks another question now; read it again")
         try:
             return row, (yield from _answer_once(app, row, chosen, value, actor, here=here))
         except GateChanged:
@@ -172,8 +184,9 @@ def _answer_once(
     if refused is not None:
         raise InvalidAnswer(row.run_id, info.gate, [refused])
     checked = info.form.check(value)
-    if checked.problems and is_open:
-        raise InvalidAnswer(row.run_id, info.gate, [str(problem) for problem in checked.problems])
+    problems = checked.problems or outcome_problems(info.purpose, checked.value)
+    if problems and is_open:
+        raise InvalidAnswer(row.run_id, info.gate, [str(problem) for problem in problems])
     plain = CODEC.round_trip(checked.value)
     if is_open and len(info.approved) + 1 < info.approvals and is_approval(info.form, plain):
         approval = {"by": by, "at_us": now_us, "via": actor.via, "answer": plain}
@@ -194,9 +207,12 @@ def _replace_body(app: AppCore, row: RunRow, chosen: GateRow, body: EntryData) -
 
 
 def reassign_gate(
-    app: AppCore, run_id: str, who: object, actor: Actor, gate: str | None, reason: str
+    app: AppCore, run_id: str, who: object, actor: Actor, gate: str | None, reason: str, *, must_answer: bool
 ) -> Plan[GateInfo]:
-    """Change the people that may answer an open gate; return the gate as it is then."""
+    """Change the people that may answer an open gate; return the gate as it is then.
+
+    `must_answer`: only a person that may answer it may do so, as the gate is when it is changed.
+    """
     actor, names, tries = actor.checked(), people("who", who), 0
     if not names:
         raise InvalidInput("reassign needs at least one name in who")
@@ -207,6 +223,10 @@ def reassign_gate(
         row, chosen = yield from _find_gate(app, run_id, gate)
         gate = chosen.gate
         now_us, body = app.core.clock.now_us(), gate_body(row, chosen)
+        refused = gate_info(row, chosen, now_us).may_answer(default_actor(actor.by), actor.groups)
+        if must_answer and refused is not None:
+            place = f"gate {chosen.gate!r} of run {run_id!r}"
+            raise InvalidInput(f"{place} was not reassigned: only a person that may answer it can do that; {refused}")
         if len(body.get("assigned", ())) >= ASSIGNMENTS_MAX:
             place = f"gate {chosen.gate!r} of run {run_id!r}"
             raise LimitExceeded(f"{place} was already reassigned {ASSIGNMENTS_MAX} times; answer it")

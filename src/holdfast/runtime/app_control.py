@@ -52,6 +52,7 @@ class Controlling(Declaring):
         by: str | None = None,
         groups: Collection[str] = (),
         gate: str | None = None,
+        question: str | None = None,
         enqueue: bool = False,
         via: str = "",
     ) -> Handle:
@@ -59,13 +60,14 @@ class Controlling(Declaring):
 
         An answer that does not fit, or of a person that may not answer, raises InvalidAnswer, which lists all problems,
         and the gate stays open. `groups` are the groups of the person. If several people must approve, the run
-        continues with the last approval or the first "no". `via` records where the answer came from.
+        continues with the last approval or the first "no". With `question`, as `GateInfo` has it, the answer is refused
+        if the gate asks something else now. `via` records where the answer came from.
 
         Example:
             app.start(refund, "A-19", run_id="order-19")
             app.answer("order-19", {"approve": False}, by="ana", via="web")
         """
-        plan = answers.answer(self._core, run_id, answer, Actor(by, groups, via), gate, here=not enqueue)
+        plan = answers.answer(self._core, run_id, answer, Actor(by, groups, via), gate, question, here=not enqueue)
         return self._control("answer", run_id, plan, enqueue=enqueue)
 
     def reassign(
@@ -75,19 +77,22 @@ class Controlling(Declaring):
         *,
         gate: str | None = None,
         by: str | None = None,
+        groups: Collection[str] | None = None,
         reason: str = "",
         via: str = "",
     ) -> GateInfo:
         """Change the people that may answer an open gate, and return the gate as it is then.
 
         They replace everyone that may answer now, also by escalation; escalations that are not due yet stay. An answer
-        that another person is about to give is refused. `GateInfo.assigned` has the history.
+        that another person is about to give is refused. `GateInfo.assigned` has the history. With `groups`, those of
+        the person, only a person that may answer the gate can reassign it; without them everyone can.
 
         Example:
             app.start(refund, "A-21", run_id="order-21")
             app.reassign("order-21", ["ben", "group:finance"], by="ana", reason="on holiday")
         """
-        plan = answers.reassign_gate(self._core, run_id, who, Actor(by, via=via), gate, reason)
+        actor, must_answer = Actor(by, groups or (), via), groups is not None
+        plan = answers.reassign_gate(self._core, run_id, who, actor, gate, reason, must_answer=must_answer)
         return self._run("reassign", plan)
 
     def send(
@@ -161,8 +166,10 @@ class Controlling(Declaring):
         self._advance(claimed, once=enqueue)
         return self._handle(run_id, only_wait=enqueue)
 
-    def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:
+    def rollback_plan(self, run_id: str, to: int | str | None = None) -> RollbackPlan:
         """What a rollback would do: the effects it undoes, those it cannot undo, and what it takes back.
+
+        Without `to` it is the plan for the end of the run, where a fork without a place begins.
 
         Example:
             app.rollback_plan("order-17", to=1).undo
@@ -176,6 +183,7 @@ class Controlling(Declaring):
         *,
         by: str | None = None,
         force: bool = False,
+        basis: str | None = None,
         enqueue: bool = False,
         via: str = "",
     ) -> Handle:
@@ -185,11 +193,12 @@ class Controlling(Declaring):
         nothing. An effect that cannot be undone raises RollbackRefused before anything is done; `force=True` leaves it
         as it is. Then the run continues, with new idempotency keys. Without `to` an interrupted rollback is continued.
         With `enqueue=True` a worker executes the run, and the rollback too if this process does not know the workflow.
+        With the `basis` of a plan it raises PlanChanged if the run or a child has changed since the plan was made.
 
         Example:
             app.rollback("order-17", to=1)
         """
-        plan = rollback.roll_back(self._core, run_id, to, by, force=force, here=not enqueue, via=via)
+        plan = rollback.roll_back(self._core, run_id, to, by, force=force, basis=basis, here=not enqueue, via=via)
         return self._control("rollback", run_id, plan, enqueue=enqueue)
 
     def fork(
@@ -203,6 +212,7 @@ class Controlling(Declaring):
         effects: Effects = "reuse",
         state: dict[str, Any] | None = None,
         update: Mapping[str, object] | None = None,
+        basis: str | None = None,
         by: str | None = None,
         enqueue: bool = False,
         via: str = "",
@@ -211,13 +221,14 @@ class Controlling(Declaring):
 
         The fork does not repeat or undo finished work. If its family has performed an effect since, it uses the outcome
         ("reuse"), asks a person ("ask"), or performs it again ("perform"). `state` replaces `run.state`; `update` sets
-        values in it, by paths as `"order.amount"` or `"/order/amount"`. Results recorded before stay as they are.
+        values in it, by paths as `"order.amount"` or `"/order/amount"`. Results recorded before stay as they are. With
+        the `basis` of `rollback_plan` for the same place it raises PlanChanged if the run has changed since.
 
         Example:
             app.fork("order-17", "order-17b", at=1)
             app.fork("order-17", "order-17c", at=1, update={"order.amount": 30})
         """
-        spec = branching.ForkSpec(at, step, checkpoint_id, effects, state, update, by, via)
+        spec = branching.ForkSpec(at, step, checkpoint_id, effects, state, update, by, via, basis)
         name = self._run("fork", branching.fork(self._core, run_id, new_run_id, spec, here=not enqueue))
         return self._handle(name, only_wait=enqueue)
 

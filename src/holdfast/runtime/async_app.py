@@ -147,11 +147,12 @@ class AsyncApp:
         by: str | None = None,
         groups: Collection[str] = (),
         gate: str | None = None,
+        question: str | None = None,
         enqueue: bool = False,
         via: str = "",
     ) -> AsyncHandle:
         """Answer a gate; see `App.answer`."""
-        plan = answers.answer(self._core, run_id, answer, Actor(by, groups, via), gate, here=not enqueue)
+        plan = answers.answer(self._core, run_id, answer, Actor(by, groups, via), gate, question, here=not enqueue)
         return await self._control(run_id, plan, enqueue=enqueue)
 
     async def reassign(
@@ -161,11 +162,13 @@ class AsyncApp:
         *,
         gate: str | None = None,
         by: str | None = None,
+        groups: Collection[str] | None = None,
         reason: str = "",
         via: str = "",
     ) -> GateInfo:
         """Change the people that may answer an open gate; see `App.reassign`."""
-        plan = answers.reassign_gate(self._core, run_id, who, Actor(by, via=via), gate, reason)
+        actor, must_answer = Actor(by, groups or (), via), groups is not None
+        plan = answers.reassign_gate(self._core, run_id, who, actor, gate, reason, must_answer=must_answer)
         return await self._driver.run(plan)
 
     async def send(
@@ -204,7 +207,7 @@ class AsyncApp:
         await self._advance(claimed, once=enqueue)
         return AsyncHandle(self, run_id, only_wait=enqueue)
 
-    async def rollback_plan(self, run_id: str, to: int | str) -> RollbackPlan:
+    async def rollback_plan(self, run_id: str, to: int | str | None = None) -> RollbackPlan:
         """What a rollback would do; see `App.rollback_plan`."""
         return await self._driver.run(rollback.plan_rollback(self._core, run_id, to))
 
@@ -215,11 +218,12 @@ class AsyncApp:
         *,
         by: str | None = None,
         force: bool = False,
+        basis: str | None = None,
         enqueue: bool = False,
         via: str = "",
     ) -> AsyncHandle:
         """Roll a run back; see `App.rollback`."""
-        plan = rollback.roll_back(self._core, run_id, to, by, force=force, here=not enqueue, via=via)
+        plan = rollback.roll_back(self._core, run_id, to, by, force=force, basis=basis, here=not enqueue, via=via)
         return await self._control(run_id, plan, enqueue=enqueue)
 
     async def fork(
@@ -233,12 +237,13 @@ class AsyncApp:
         effects: Effects = "reuse",
         state: dict[str, Any] | None = None,
         update: Mapping[str, object] | None = None,
+        basis: str | None = None,
         by: str | None = None,
         enqueue: bool = False,
         via: str = "",
     ) -> AsyncHandle:
         """Start a new run from a point of another; see `App.fork`."""
-        spec = branching.ForkSpec(at, step, checkpoint_id, effects, state, update, by, via)
+        spec = branching.ForkSpec(at, step, checkpoint_id, effects, state, update, by, via, basis)
         name = await self._driver.run(branching.fork(self._core, run_id, new_run_id, spec, here=not enqueue))
         return AsyncHandle(self, name, only_wait=enqueue)
 

@@ -111,6 +111,7 @@ class AsyncRun(RunBase):
         timeout: float | None = None,
         undo: UserFunction | str | None = None,
         in_doubt: DoubtPolicy = "ask",
+        ask_who: str | Iterable[str] | None = None,
         check: UserFunction | None = None,
         target: str | None = None,
         not_done: Errors = (),
@@ -122,7 +123,9 @@ class AsyncRun(RunBase):
 
         def plan(exe: Execution, scope: Scope) -> Plan[object]:
             spec = step_spec(fn, args=args, kwargs=kwargs, name=name, key=key, retry=retry, timeout=timeout)
-            options = EffectSpec(undo=undo, in_doubt=in_doubt, check=check, target=target, tool=spec.name)
+            options = EffectSpec(
+                undo=undo, in_doubt=in_doubt, ask_who=ask_who, check=check, target=target, tool=spec.name
+            )
             options.classify = classifier_of(not_done, doubtful, classify)
             return effects.effect(exe, scope, spec, options)
 

@@ -6,6 +6,7 @@ After `stop_child` neither the child nor a run inside it can act any more, in an
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from holdfast.drivers import Plan
 from holdfast.engine.commands import EntryData
 from holdfast.engine.journal_cut import TakenChild
-from holdfast.engine.record import full_name
+from holdfast.engine.record import full_name, record_of
 from holdfast.engine.rollback import LedgerLine, MarkChild
 from holdfast.errors import Conflict, RunClaimed
 from holdfast.limits import NUMBER_MAX
@@ -88,21 +89,26 @@ def attached_lines(core: StoreContext, parent: RunRow, children: Iterable[TakenC
 
 
 def check_wanted(app: AppCore, history: RunHistory, *, ended: bool = False) -> Plan[None]:
-    """Refuse to execute a child again that its parent does not wait for any more; no run would use its result.
+    """Refuse to execute a child again that a rollback of a run above it takes back: that run starts another one.
 
-    `ended`: also if the parent has recorded how the child ended.
+    `ended`: also if the parent has recorded how the child ended; no run would use its result.
     """
-    parent = (history.entries[0][1] if history.entries else {}).get("parent") or {}
-    row = (yield lambda: app.core.port.run(parent["run"])) if parent and not parent["detached"] else None
-    if row is None:
-        return
-    above: RunHistory = yield lambda: read_history(app.core, parent["run"])
-    known = next((child for child in children_of(above) if child.run_id == history.run.run_id), None)
-    text = f"run {history.run.run_id!r} is a child of run {above.run.run_id!r}, which "
-    if known is None:
-        raise Conflict(f"{text}was rolled back to before it was started; fork it to execute it on its own")
-    if ended and known.ended:
-        raise Conflict(f"{text}has recorded how it ended; retry or roll back that run, or fork this one")
+    child, is_direct = history, True
+    while True:
+        parent = (child.entries[0][1] if child.entries else {}).get("parent") or {}
+        if not parent or parent["detached"] or (yield partial(app.core.port.run, parent["run"])) is None:
+            return
+        above: RunHistory = yield partial(read_history, app.core, parent["run"])
+        known = next((each for each in children_of(above) if each.run_id == child.run.run_id), None)
+        text = f"run {child.run.run_id!r} is a child of run {above.run.run_id!r}, which "
+        if known is None:
+            raise Conflict(f"{text}was rolled back to before it was started; fork it to execute it on its own")
+        begun = record_of(above.live).rollback
+        if begun and child.run.run_id in begun[0]["children"]:
+            raise Conflict(f"{text}is being rolled back to before it was started; finish that rollback first")
+        if ended and is_direct and known.ended:
+            raise Conflict(f"{text}has recorded how it ended; retry or roll back that run, or fork this one")
+        child, is_direct = above, False
 
 
 def check_free(app: AppCore, found: Iterable[Descendant]) -> Plan[None]:

@@ -29,6 +29,7 @@ from holdfast.operations.state_commit import EMPTY_STATE, BulkEncoder
 from holdfast.operations.views import encode_body
 from holdfast.runtime.execute import EditRefused, claim_known, run_until_idle
 from holdfast.runtime.replay_input import CODEC, RESUME, entry_data, state_of
+from holdfast.runtime.rollback import check_basis, take_back_to
 from holdfast.runtime.run_history import Base, RunHistory, read_history
 from holdfast.runtime.start import new_run_id
 from holdfast.state.values import pack, pack_sorted
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 _replace = msgspec.structs.replace
 
 TREATMENTS: Final = ("reuse", "perform", "ask")
-_ENDS: Final = ("completed", "failed", "cancelling", "cancelled")
 _WITHOUT_CALLS: Final = frozenset({"saved", "turn", "log"})
 _Changes = list[tuple[Path, object]]
 
@@ -60,6 +60,8 @@ class ForkSpec(NamedTuple):
     by: str | None = None
     """The person to record; none by default."""
     via: str = ""
+    basis: str | None = None
+    """That of the plan of a rollback to the same place."""
 
 
 def fork(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec, *, here: bool) -> Plan[str]:
@@ -87,6 +89,9 @@ def _create(app: AppCore, run_id: str, new_id: str | None, spec: ForkSpec) -> Pl
         history: RunHistory = yield lambda: read_history(app.core, run_id)
         name = check_id("new run_id", new_id) if new_id is not None else new_run_id(app, history.run.workflow or "fork")
         position = _find_position(history, spec)
+        if spec.basis is not None:
+            taken = yield lambda history=history, at=position: take_back_to(app, history, at)
+            check_basis(history, taken, spec.basis)
         if changes:
             yield lambda history=history, at=position: _check_paths(app, history, at, changes)
         commit = _commit(app, history, name, position, spec, changes)
@@ -127,11 +132,8 @@ def _find_position(history: RunHistory, spec: ForkSpec) -> int:
     """Where the fork begins: at a position, checkpoint or call; at the checkpoint of a step; or at the end."""
     if sum(choice is not None for choice in (spec.at, spec.step, spec.checkpoint_id)) > 1:
         raise InvalidInput("at, step and checkpoint_id exclude each other; give one of them")
-    if spec.at is not None:
-        return history.target(spec.at)
     if spec.step is None and spec.checkpoint_id is None:
-        ends = [position for position, entry in history.live if entry["kind"] in _ENDS]
-        return history.target(ends[0] - 1 if ends else history.run.position)
+        return history.target(spec.at)
     rows = [row for row in history.checkpoints if row.lane == "" and spec.step in (None, row.step)]
     rows = [row for row in rows if spec.checkpoint_id in (None, row.checkpoint_id)]
     if not rows:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from blake3 import blake3
+
 from holdfast.drivers import Plan
 from holdfast.engine.commands import EntryData
 from holdfast.engine.journal_cut import RollbackCut, cut_at, failed_children, repair_cut
@@ -25,6 +27,7 @@ from holdfast.errors import (
     Halted,
     InvalidInput,
     LeaseLost,
+    PlanChanged,
     RollbackFailed,
     RollbackRefused,
     RunClaimed,
@@ -77,12 +80,20 @@ SelectCut = Callable[[RunHistory], TakenBack]
 def plan_rollback(app: AppCore, run_id: str, to: object) -> Plan[RollbackPlan]:
     """What a rollback would do."""
     history: RunHistory = yield lambda: read_history(app.core, run_id)
-    taken: TakenBack = yield lambda: _cut_at(app, history, to)
-    return _to_plan(run_id, taken)
+    taken: TakenBack = yield lambda: take_back_to(app, history, to)
+    return _to_plan(history, taken)
 
 
 def roll_back(
-    app: AppCore, run_id: str, to: object, by: str | None, *, force: bool, here: bool, via: str = ""
+    app: AppCore,
+    run_id: str,
+    to: object,
+    by: str | None,
+    *,
+    force: bool,
+    here: bool,
+    basis: str | None = None,
+    via: str = "",
 ) -> Plan[tuple[RollbackPlan | None, Claimed | None]]:
     """Begin a rollback to a position, or continue an open one if `to` is None. Returns the plan and the claim.
 
@@ -93,7 +104,13 @@ def roll_back(
     if to is None:
         claimed = (yield from _claim_open_rollback(app, run_id))._replace(force=force)
         return None, (yield from _keep_if_known(app, claimed, here=here))
-    return (yield from _begin(app, run_id, lambda history: _cut_at(app, history, to), actor, force=force, here=here))
+
+    def select(history: RunHistory) -> TakenBack:
+        taken = take_back_to(app, history, to)
+        check_basis(history, taken, basis)
+        return taken
+
+    return (yield from _begin(app, run_id, select, actor, force=force, here=here))
 
 
 def _begin(
@@ -105,7 +122,7 @@ def _begin(
             raise UnknownWorkflow(history.run.workflow, list(app.registry.workflows))
         yield from check_wanted(app, history)
         taken: TakenBack = yield lambda history=history: select(history)
-        plan = _to_plan(run_id, taken)
+        plan = _to_plan(history, taken)
         yield from check_free(app, taken.inside)
         if plan.problems and not force:
             raise RollbackRefused(run_id, plan, plan.problems)
@@ -172,7 +189,8 @@ def _claim_open_rollback(app: AppCore, run_id: str) -> Plan[Claimed]:
     return claimed
 
 
-def _cut_at(app: AppCore, history: RunHistory, to: object) -> TakenBack:
+def take_back_to(app: AppCore, history: RunHistory, to: object) -> TakenBack:
+    """What a rollback to a place takes back."""
     return _take_back(app, history, cut_at(history.live, history.target(to), run_ended=history.has_ended))
 
 
@@ -197,8 +215,21 @@ def _forks_with(app: AppCore, run: RunRow, key: str) -> Iterator[str]:
                 yield other.run_id
 
 
-def _to_plan(run_id: str, taken: TakenBack) -> RollbackPlan:
-    cut, undo = taken.cut, taken.undo
+def check_basis(history: RunHistory, taken: TakenBack, basis: str | None) -> None:
+    """Raise PlanChanged if the run, or a child that goes back with it, is not as the plan was made of it."""
+    if basis is not None and basis != basis_of(history, taken):
+        raise PlanChanged(history.run.run_id)
+
+
+def basis_of(history: RunHistory, taken: TakenBack) -> str:
+    """What identifies the state of a run and of its children at which a plan was made."""
+    runs = [history.run, *[each.run for each in taken.inside if each.run is not None]]
+    parts = [*taken.forks, *[f"{run.run} {run.commit_id.hex()}" for run in runs]]
+    return blake3("\0".join(parts).encode()).hexdigest(16)
+
+
+def _to_plan(history: RunHistory, taken: TakenBack) -> RollbackPlan:
+    run_id, cut, undo = history.run.run_id, taken.cut, taken.undo
     alone = [each for each in taken.inside if each.is_detached]
     attached = [each for each in taken.inside if not each.is_detached]
     left = [line for each in alone for line in each.lines if line.state in ("done", "intent")]
@@ -215,6 +246,7 @@ def _to_plan(run_id: str, taken: TakenBack) -> RollbackPlan:
         detached=tuple(each.run_id for each in alone),
         detached_effects=_effects(run_id, [line for line in left if not (line.call or {}).get("reused")]),
         forks=taken.forks,
+        basis=basis_of(history, taken),
     )
 
 

@@ -118,6 +118,7 @@ class Run(RunBase):
         timeout: float | None = None,
         undo: UserFunction | str | None = None,
         in_doubt: DoubtPolicy = "ask",
+        ask_who: str | Iterable[str] | None = None,
         check: UserFunction | None = None,
         target: str | None = None,
         not_done: Errors = (),
@@ -129,10 +130,10 @@ class Run(RunBase):
 
         The effect is in doubt if the process dies in between, `timeout` passes, or the function raises an error that
         leaves open whether it happened. Then `check(*args)` returns `Happened(result)` or `DidNotHappen`, or raises.
-        Without its answer `in_doubt` decides: "ask" a person, "retry" (you declare it idempotent), or "fail" with
-        EffectInDoubt. A parameter `idempotency_key` of the function or of `check` gets a key that stays the same for
-        this effect. A rollback calls the `undo` function, see `@app.undo`, with the result and the arguments.
-
+        Without its answer `in_doubt` decides: "ask" a person (one of `ask_who`, if given), "retry" (you declare it
+        idempotent), or "fail" with EffectInDoubt. A parameter `idempotency_key` of the function or of `check` gets a
+        key that stays the same for this effect. A rollback calls the `undo` function, see `@app.undo`, with the result
+        and the arguments.
         What an exception proves is decided by `classify(error)`, which returns "not_done", "doubtful" or None, then by
         the exception types in `not_done` and `doubtful`, then by the app's `classify`, then by a built-in table:
         timeouts, broken connections, cancellation, `sys.exit()`, 5xx answers and `holdfast.InDoubt` leave it open;
@@ -145,7 +146,7 @@ class Run(RunBase):
             receipt = run.effect(print, "paid", in_doubt="retry", not_done=(ValueError,))
         """
         spec = step_spec(fn, args=args, kwargs=kwargs, name=name, key=key, retry=retry, timeout=timeout)
-        options = EffectSpec(undo=undo, in_doubt=in_doubt, check=check, target=target, tool=spec.name)
+        options = EffectSpec(undo=undo, in_doubt=in_doubt, ask_who=ask_who, check=check, target=target, tool=spec.name)
         options.classify = classifier_of(not_done, doubtful, classify)
         return self.drive(effects.effect(self.execution, self.scope, spec, options))
 

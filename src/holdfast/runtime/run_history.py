@@ -5,7 +5,7 @@ A run can go back to a position only if everything needed to resume from there i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.engine.journal_cut import is_about_effect
 from holdfast.engine.record import LISTED_MAX, Positioned, find_places, known_names, live_path, record_of
@@ -22,6 +22,8 @@ from holdfast.operations.write import position_of
 from holdfast.runtime.replay_input import entry_data, resume_of
 from holdfast.store.checksum import verify_checksum
 from holdfast.store.journal_pruning import PRUNED, last_of
+
+_ENDS: Final = ("completed", "failed", "cancelling", "cancelled")
 
 
 class Base(NamedTuple):
@@ -60,7 +62,13 @@ class RunHistory(NamedTuple):
     """Entries before its target that a rollback or a fork took back, even if that is itself taken back later."""
 
     def target(self, to: object) -> int:
-        """Find the position of a checkpoint's id or a call's full name; refuse one the run cannot go back to."""
+        """Find the position of a checkpoint's id or a call's full name; refuse one the run cannot go back to.
+
+        None is the end of what the run has done, before its own end and the cleanup of a cancellation.
+        """
+        if to is None:
+            ends = [at for at, entry in self.live if entry["kind"] in _ENDS]
+            to = ends[0] - 1 if ends else self.run.position
         position = self._find_position(to)
         if position > self.run.position:
             raise InvalidCursor(f"run {self.run.run_id!r} ends at position {self.run.position}, not at {position}")

@@ -110,6 +110,7 @@ def test_an_owner_that_cannot_take_its_lock_again_begins_no_effect(stage: Stage)
     def during() -> None:
         blocked.times = 1_000_000
         stage.place.rows.cut(stage.owner)
+        until(lambda: blocked.times < 1_000_000)  # the owner has noticed
 
     stage.during = during
     with pytest.raises(StorageFailed, match="begins no effect"):
@@ -126,6 +127,7 @@ def test_an_effect_waits_until_the_owner_has_its_lock_again(stage: Stage) -> Non
     def during() -> None:
         blocked.times = 3
         stage.place.rows.cut(stage.owner)
+        until(lambda: blocked.times < 3)
 
     stage.during = during
     assert stage.start().result(timeout=240) == "done"
@@ -141,6 +143,7 @@ def test_an_owner_that_was_declared_dead_begins_no_effect_and_goes_on_under_anot
     def during() -> None:
         blocked.times = 1_000_000
         stage.place.rows.cut(stage.owner)
+        until(lambda: blocked.times < 1_000_000)  # the owner has noticed, and waits for a connection
         stage.look()
         stage.place.rows.let_an_hour_pass()
         assert liveness_of(stage.place.store.port).owner_is_dead(stage.owner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
+from typing import Final
 
 import click
 
@@ -21,6 +22,9 @@ from holdfast.limits import NUMBER_MAX
 from holdfast.model.views import GateInfo
 from holdfast.runtime.control import default_actor
 
+_QUESTION_CHARS: Final = 300
+"""How much of a question the list shows."""
+
 
 @click.command()
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=run_args.complete_runs)
@@ -30,7 +34,8 @@ from holdfast.runtime.control import default_actor
 def gates_command(session: Session, run: str | None, everything: bool, limit: int) -> None:
     """List the gates that wait for an answer.
 
-    With RUN, these are its own gates; if it has none, those of its child runs.
+    With RUN, these are its own gates; if it has none, those of its child runs. Long questions are shortened; `holdfast
+    show RUN` prints all of them.
 
     \b
     Examples:
@@ -63,14 +68,13 @@ def gates_command(session: Session, run: str | None, everything: bool, limit: in
     rows = []
     for gate in gates:
         if gate.purpose == INTERRUPT:
-            rows.append(
-                (gate.run_id, gate.gate, gate.state, session.out.time(gate.opened_at), "", THREADS, gate.prompt)
-            )
+            opened = session.out.time(gate.opened_at)
+            rows.append((gate.run_id, gate.gate, gate.state, opened, "", THREADS, _shorten(gate.prompt)))
             continue
         until = session.out.time(gate.expires_at)
         by = f"by {gate.answered_by}" if gate.answered_by else ", ".join(gate.who)
         name, opened = labels[gate.run_id][gate.gate], session.out.time(gate.opened_at)
-        rows.append((gate.run_id, name, gate.state, opened, until, by, gate.prompt))
+        rows.append((gate.run_id, name, gate.state, opened, until, by, _shorten(gate.prompt)))
     session.out.table(("RUN", "GATE", "STATE", "OPENED", "EXPIRES", "WHO", "QUESTION"), rows)
     still_open = [
         gate for gate in gates if gate.state == "open" and gate.purpose != INTERRUPT and cancels[gate.run_id] is None
@@ -85,6 +89,12 @@ def gates_command(session: Session, run: str | None, everything: bool, limit: in
         session.out.note(
             one_line(f"answer an interrupt of LangGraph through its graph: {run_args.resume_call(interrupted.run_id)}")
         )
+
+
+def _shorten(prompt: str) -> str:
+    """The beginning of a question, on one line."""
+    text = " ".join(prompt.split())
+    return text if len(text) <= _QUESTION_CHARS else f"{text[: _QUESTION_CHARS - 1]}…"
 
 
 @click.command()
