@@ -55,10 +55,15 @@ def test_an_address_that_other_machines_reach_needs_users(folder: Path, host: st
         (("--host", "no-such-host.invalid"), "cannot be resolved"),
         (("--port", "70000"), "0<=x<=65535"),
         (("--role", "king"), "king"),
+        (("--role", "viewer"), "--role is for users that a proxy names"),
+        (("--users", "users.toml", "--role", "viewer"), "--role is for users that a proxy names"),
+        (("--groups-header", "X-Groups"), "--groups-header is for users that a proxy names"),
+        (("--mask", "a[b"), "'a[b' is not a path"),
+        (("--mask", "."), "'.' is not a path"),
     ],
 )
 def test_options_that_do_not_fit_are_wrong_usage(folder: Path, options: tuple[str, ...], problem: str) -> None:
-    done = web(folder, *options)
+    done = web(folder, "--port", "0", *options)
     assert done.code == 2, done
     assert problem in done.err
 
@@ -67,6 +72,13 @@ def test_a_store_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     done = web(tmp_path, "--port", "0")
     assert done.code == 4
     assert "there is no store" in done.err
+
+
+def test_a_store_in_memory_is_refused_because_no_other_process_sees_it(tmp_path: Path) -> None:
+    done = command("web", "--store", "memory:", "--port", "0", cwd=tmp_path, XDG_STATE_HOME=str(tmp_path / "state"))
+    assert done.code == 2
+    assert "only the process that opened it sees a store in memory" in done.err
+    assert "--store sqlite:PATH" in done.err
 
 
 def test_a_short_secret_and_an_open_secret_file_are_refused(folder: Path) -> None:

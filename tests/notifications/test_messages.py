@@ -91,6 +91,17 @@ def test_slack_gets_plain_text_that_mentions_no_one_and_a_button_that_is_a_link(
     assert len(payload["blocks"][0]["text"]["text"]) <= 150
 
 
+def test_ids_are_exact_in_the_payload_of_a_webhook_and_without_direction_marks_in_what_people_read() -> None:
+    marks = "\u202e\u2066\u200f"
+    given = message(run_id=f"r1{marks}x", workflow=f"refund{marks}", gate=f"g{marks}", who=(f"ana{marks}",))
+    payload = given.payload(include_show=False)
+    assert [payload[name] for name in ("run_id", "workflow", "gate")] == [f"r1{marks}x", f"refund{marks}", f"g{marks}"]
+    sent = mail(given)
+    read = [given.title, given.label, given.text(include_show=False), str(given.facts()), sent["Subject"], str(sent)]
+    read += [text["text"]["text"] for text in slack_payload(given, include_show=False)["blocks"] if "text" in text]
+    assert not [text for text in read if set(marks) & set(text)]
+
+
 def test_slack_gets_no_button_if_the_link_is_too_long_for_one() -> None:
     payload = slack_payload(message(url="https://x/" + "y" * 3000), include_show=False)
     assert "actions" not in [block["type"] for block in payload["blocks"]]

@@ -11,10 +11,12 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast.web.api.operation import PREFIX
+from tests.today import select_daily
 from tests.web.clients import Served
 from tests.web.html_page import HtmlForm, HtmlPage
 
-STORES = ("memory:", "sqlite:")
+STORES = select_daily(("memory:", "sqlite:"), 1)
+"""Each day one of them: the page reads both through the same port."""
 
 
 class World:

@@ -16,9 +16,11 @@ from holdfast.web import User, asgi
 from holdfast.web.gate_list import GateList
 from holdfast.web.site import Site
 from tests.harness import ShiftedClock
+from tests.today import select_daily
 from tests.web.html_page import HtmlForm, HtmlPage
 
-STORES = ("memory:", "sqlite:")
+STORES = select_daily(("memory:", "sqlite:"), 1)
+"""Each day one of them: the page reads both through the same port."""
 PEOPLE = {
     "ana": User(name="ana", role="operator"),
     "ben": User(name="ben", role="approver", groups=("finance",)),
@@ -81,9 +83,12 @@ class InboxWorld:
 
     # --- pages -------------------------------------------------------------------------------------------------------
 
-    def page(self, name: str, path: str = "/", *, status: int = 200, update: bool = False) -> HtmlPage:
-        """A page as a person gets it. `update`: fetched by a live update."""
-        response = self.browser(name).get(path, headers={"HX-Request": "true"} if update else {})
+    def page(
+        self, name: str, path: str = "/", *, status: int = 200, update: bool = False, typed: bool = False
+    ) -> HtmlPage:
+        """A page as a person gets it. `update`: fetched by a live update; `typed`: with something in its form."""
+        headers = {"HX-Request": "true"} if update else {}
+        response = self.browser(name).get(path, headers=headers | ({"X-Typed": "true"} if typed else {}))
         assert response.status_code == status, response.text
         return check_page(response.text)
 
@@ -102,6 +107,11 @@ class InboxWorld:
 
 
 SPECS: dict[str, Any] = {
+    "labelled": {
+        "cost_center": holdfast.field(int, choices={100: "100 Sales", 200: "200 Marketing"}),
+        "tags": holdfast.field(list[str], choices={"a": "Amber", "b": "Blue"}),
+        "note": str,
+    },
     "approve": {"approve": bool},
     "noted": {"approve": bool, "note": holdfast.field(str, default="")},
     "bool": bool,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+import holdfast
 from holdfast.web.pages.act import BULK_MAX
 from tests.web.acting import STORES, World, send, world
 from tests.web.clients import csrf_of
@@ -30,6 +31,38 @@ def post(browser: TestClient, path: str, status: int = 303, **fields: object) ->
     done = browser.post(path, data={"csrf": csrf_of(browser, "/"), **fields})
     assert done.status_code == status, done.text
     return HtmlPage(done.text)
+
+
+@pytest.mark.parametrize("path", ["/runs/a/pause", "/runs/a/resume"])
+def test_the_address_of_an_action_leads_to_the_run(w: World, ana: TestClient, path: str) -> None:
+    w.start("order", "A", run_id="a")
+    done = ana.get(path)
+    assert (done.status_code, done.headers["location"]) == (303, "/runs/a")
+
+
+def test_a_run_that_no_worker_can_take_says_so(w: World, ana: TestClient) -> None:
+    w.app.start("order", "A", run_id="a", enqueue=True)
+    text = " ".join(w.page(ana, "/runs/a").text.split())
+    assert "Ready: it will run when a worker takes it. No running worker knows 'order'" in text
+
+
+def test_the_status_of_a_run_has_no_signs_of_markdown(w: World, ana: TestClient) -> None:
+    @w.app.workflow
+    def approve(run: holdfast.Run) -> None:
+        run.ask("Approve **E-0**?", {"ok": bool})
+
+    w.start("approve", run_id="a")
+    assert "Waiting for an answer to 'Approve E-0?'" in w.page(ana, "/runs/a").text
+
+
+def test_the_address_of_an_action_on_many_runs_leads_to_the_list(ana: TestClient) -> None:
+    done = ana.get("/runs/bulk")
+    assert (done.status_code, done.headers["location"]) == (303, "/runs")
+
+
+def test_a_run_that_is_called_like_the_address_of_a_form_has_its_page(w: World, ana: TestClient) -> None:
+    w.start("order", "A", run_id="bulk")
+    assert "Ship A?" in w.page(ana, "/runs/bulk").text
 
 
 def test_a_run_is_paused_before_its_next_call_and_the_notice_says_so(w: World, ana: TestClient) -> None:

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.web import User
 from holdfast.web.api.operations import OPERATIONS
+from holdfast.web.security import HEADER_BYTES_MAX
 from tests.web.acting import STORES, Api, World, world
 from tests.web.clients import Served
 
@@ -106,6 +107,25 @@ def test_unknown_paths_and_methods_are_errors_in_json(w: World) -> None:
     assert done.status_code == 405
     assert done.json()["error"]["code"] == "method_not_allowed"
     assert "POST" in done.headers["allow"]
+
+
+@pytest.mark.parametrize("text", [r"\ud800", r"\udc00", r"\ud800A", r"x\ud83dx"])
+def test_half_of_a_surrogate_pair_is_reported_as_such(w: World, ana: Api, text: str) -> None:
+    w.start("order", "A", run_id="a")
+    headers = {**w.served.bearer("ana"), **JSON}
+    for body in (f'{{"answer": "{text}"}}', f'{{"{text}": 1}}'):
+        done = w.served.browser().post("/api/v1/runs/a/answer", content=body, headers=headers)
+        assert done.status_code == 400
+        assert done.json()["error"]["code"] == "invalid_json"
+        assert "not valid Unicode" in done.json()["error"]["message"]
+
+
+def test_headers_that_are_too_large_and_unknown_hosts_have_codes_of_their_own(w: World) -> None:
+    browser, headers = w.served.browser(), w.served.bearer("ana")
+    large = browser.get("/api/v1/me", headers={**headers, "X-Large": "x" * HEADER_BYTES_MAX})
+    assert (large.status_code, large.json()["error"]["code"]) == (431, "headers_too_large")
+    other = browser.get("/api/v1/me", headers={**headers, "Host": "other.example"})
+    assert (other.status_code, other.json()["error"]["code"]) == (421, "unknown_host")
 
 
 def test_damaged_data_is_reported_as_such(w: World, ana: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -124,6 +125,42 @@ def test_a_gate_for_others_is_not_answered_but_reassigned(w: World, ana: Api) ->
     assert ana.post("/runs/p/reassign", {"who": ["ana"]}, 409)["error"]["code"]
 
 
+def test_only_operators_and_people_that_may_answer_reassign_a_gate(w: World, ana: Api) -> None:
+    @w.app.workflow
+    def private(run: holdfast.Run) -> object:
+        return run.ask("Yours?", bool, who="group:leads")
+
+    w.start("private", run_id="p")
+    ben = w.api("ben")
+    for path in ("/runs/p/reassign", "/runs/p/gates/ask/reassign"):
+        assert ben.post(path, {"who": ["ben"]}, 403)["error"]["code"] == "forbidden"
+    ben.post("/runs/p/answer", {"answer": True}, 403)
+    ana.post("/runs/p/reassign", {"who": ["ben"]})
+    ben.post("/runs/p/reassign", {"who": ["cleo"]})
+    ben.post("/runs/p/reassign", {"who": ["ben"]}, 403)
+    assert w.app.gates("p")[0].who == ("cleo",)
+
+
+def test_an_answer_names_the_question_it_is_for(w: World, ana: Api) -> None:
+    w.start("order", "A", run_id="a")
+    [gate] = ana.get("/gates")["gates"]
+    w.app.rollback("a", to="pay")
+    [now] = ana.get("/gates")["gates"]
+    for path in ("/runs/a/answer", f"/runs/a/gates/{quote(now['gate'], safe='')}/answer"):
+        error = ana.post(path, {"answer": {"ok": True}, "question": gate["question"]}, 409)["error"]
+        assert error["code"] == "gate_closed"
+    ana.post("/runs/a/answer", {"answer": {"ok": True}, "question": now["question"]})
+
+
+def test_a_fork_is_bound_to_its_plan(w: World, ana: Api) -> None:
+    w.start("order", "A", run_id="a")
+    basis = ana.get("/runs/a/rollback-plan", to="pay")["basis"]
+    w.app.answer("a", {"ok": True})
+    body = {"at": "pay", "effects": "perform", "basis": basis, "run_id": "b"}
+    assert ana.post("/runs/a/fork", body, 409)["error"]["code"] == "plan_changed"
+    ana.get("/runs/b", 404)
+
+
 def test_unknown_gates_and_runs_are_404(w: World, ana: Api) -> None:
     w.start("order", "A", run_id="a")
     ana.get("/runs/none", 404)
@@ -173,9 +210,10 @@ def test_a_rollback_is_bound_to_its_plan(w: World, ana: Api) -> None:
     plan = ana.get("/runs/a/rollback-plan", to="pay")
     assert [effect["tool"] for effect in plan["undo"]] == ["pay"]
     w.app.answer("a", {"ok": True})
-    changed = ana.post("/runs/a/rollback", {"to": plan["to"], "commit": plan["commit"]}, 409)["error"]
-    assert changed["code"] == "changed"
-    refused = ana.post("/runs/a/rollback", {"to": "pay", "commit": changed["details"]["commit"]}, 409)["error"]
+    changed = ana.post("/runs/a/rollback", {"to": plan["to"], "basis": plan["basis"]}, 409)["error"]
+    assert changed["code"] == "plan_changed"
+    basis = ana.get("/runs/a/rollback-plan", to="pay")["basis"]
+    refused = ana.post("/runs/a/rollback", {"to": "pay", "basis": basis}, 409)["error"]
     assert refused["code"] == "rollback_refused"
     assert "cannot be undone" in refused["problems"][0]
     assert w.did == [("pay", "A"), ("ship", "A")]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.web.api.failure import STATUSES
 from holdfast.web.api.operations import OPERATIONS
 from tests.cli.processes import environment
 from tests.web.processes import WebProcess
@@ -46,6 +47,11 @@ def test_the_examples_of_the_api_do_what_the_document_says(tmp_path: Path) -> No
     assert found["order-18"] in ("cancelled", "completed")
     assert "rolled_back" in kinds
     assert "event: changed" in done.stdout
+
+
+def test_the_table_of_errors_has_every_status() -> None:
+    rows = re.findall(r"^\| ([\d, ]+) \|", TEXT, re.MULTILINE)
+    assert [int(status) for row in rows for status in row.split(",")] == sorted(STATUSES)
 
 
 def test_every_operation_has_an_example() -> None:

@@ -207,5 +207,6 @@ def test_a_viewer_cannot_approve(world: InboxWorld) -> None:
     form = select(world, "ben", gate)
     secret = next(c.value for c in world.answer_form("vera", gate).controls if c.name == "csrf")
     world.submit("vera", form, status=403, csrf=secret)
-    assert world.browser("ben").get("/batch").status_code == 405
+    done = world.browser("ben").get("/batch")
+    assert (done.status_code, done.headers["location"]) == (303, "/")
     assert state_of(world, gate) == "open"

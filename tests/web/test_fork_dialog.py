@@ -114,6 +114,47 @@ def test_a_state_that_is_not_changed_is_not_replaced(w: World, ana: TestClient) 
     assert "edited" not in w.entries(name, "forked")[0]
 
 
+@pytest.mark.parametrize("mode", ["keep", "replace"])
+def test_values_that_the_chosen_way_does_not_use_are_refused(w: World, ana: TestClient, mode: str) -> None:
+    w.start("order", "A", run_id="a")
+    form = fork_form(w.page(ana, f"/runs/a/fork?at={at_checkpoint(w, 'a')}"))
+    form.set("edit", mode)
+    form.set("set", "order.amount=30")
+    refused = ana.post(form.action, data=form.submit())
+    assert refused.status_code == 400
+    assert "These values would not be used" in refused.text
+    again = fork_form(HtmlPage(refused.text))
+    assert again.submit()["set"] == ["order.amount=30"]
+    again.set("edit", "set")
+    name = forked(send(ana, again))
+    w.work()
+    w.app.answer(name, {"ok": False})
+    assert w.app.handle(name).result()["order"]["amount"] == 30
+
+
+@pytest.mark.parametrize("mode", ["keep", "set"])
+def test_a_state_that_the_chosen_way_does_not_use_is_refused(w: World, ana: TestClient, mode: str) -> None:
+    w.start("order", "A", run_id="a")
+    form = fork_form(w.page(ana, f"/runs/a/fork?at={at_checkpoint(w, 'a')}"))
+    form.set("edit", mode)
+    form.set("set", "" if mode == "keep" else "order.amount=30")
+    [edited] = form.submit()["state"]
+    edited = edited.replace("40", "7")
+    form.set("state", edited)
+    refused = ana.post(form.action, data=form.submit())
+    assert refused.status_code == 400
+    assert "This state would not be used" in refused.text
+    again = fork_form(HtmlPage(refused.text))
+    assert again.submit()["state"] == [edited]
+    assert ana.post(again.action, data=again.submit()).status_code == 400
+    again.set("edit", "replace")
+    again.set("set", "")
+    name = forked(send(ana, again))
+    w.work()
+    w.app.answer(name, {"ok": False})
+    assert w.app.handle(name).result()["order"]["amount"] == 7
+
+
 def test_a_state_with_masked_values_is_only_changed_in_parts(w: World, ana: TestClient) -> None:
     w.served.site.mask = ("customer.iban",)
     w.start("order", "A", run_id="a")
@@ -214,4 +255,17 @@ def test_the_same_form_sent_twice_makes_one_fork(w: World, ana: TestClient) -> N
     with ThreadPoolExecutor(2) as pool:
         names = list(pool.map(lambda browser: forked(send(browser, form)), twins(w, ana)))
     assert len(set(names)) == 1
+    assert len(w.store.runs()) == 2
+
+
+@pytest.mark.parametrize("at", ["", "?at=pay"])
+def test_a_fork_of_a_run_that_has_gone_on_is_shown_again(w: World, ana: TestClient, at: str) -> None:
+    w.start("order", "A", run_id="a")
+    form = fork_form(w.page(ana, f"/runs/a/fork{at}"))
+    form.set("effects", "perform")
+    w.app.answer("a", {"ok": True})
+    page = HtmlPage(send(ana, form, 400).text)
+    assert "The run has changed since this page was shown" in page.text
+    assert len(w.store.runs()) == 1
+    send(ana, fork_form(page))
     assert len(w.store.runs()) == 2

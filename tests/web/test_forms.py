@@ -352,3 +352,8 @@ def test_values_of_any_origin_are_read_or_refused() -> None:
         edited = edit_rows(form, values)
         shown(FormView(form, values if edited is None else edited[0]))
     assert parse(form, {f"f/{number}~n": ["200"] for number in range(500)})[1][0].reason.startswith("has more than")
+
+
+def test_help_and_limits_are_sentences() -> None:
+    page = shown(FormView(form_of({"n": field(int, minimum=0, maximum=500, help="At most 500 EUR")})))
+    assert "At most 500 EUR. From 0 to 500." in page.text

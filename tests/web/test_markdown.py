@@ -43,7 +43,10 @@ LINK = ' rel="noopener noreferrer nofollow" target="_blank"'
         ("- a\n  - b\n- c", "<ul>\n<li>a\n<ul>\n<li>b</li>\n</ul></li>\n<li>c</li>\n</ul>"),
         ("- a\n\n- b", "<ul>\n<li><p>a</p></li>\n<li><p>b</p></li>\n</ul>"),
         ("> said\n> twice", "<blockquote><p>said<br>\ntwice</p></blockquote>"),
-        ("```sh\nrm -rf <x>\n```\nafter", "<pre><code>rm -rf &lt;x&gt;\n</code></pre>\n<p>after</p>"),
+        (
+            "```sh\nrm -rf <x>\n```\nafter",
+            '<p class="quiet">sh</p>\n<pre><code>rm -rf &lt;x&gt;\n</code></pre>\n<p>after</p>',
+        ),
         ("~~~\nopen", "<pre><code>open\n</code></pre>"),
         (
             "|a|b|\n|-|:-:|\n|1|2|",
@@ -308,3 +311,9 @@ def test_headings_begin_at_the_level_of_their_place() -> None:
 )
 def test_the_first_line_is_a_title(text: str, line: str) -> None:
     assert plain_line(text) == line
+
+
+def test_the_first_line_of_a_fence_is_shown() -> None:
+    text = Seen(markdown("```json and pay 9000 as well\n{}\n```\nGo on?")).text
+    assert "json and pay 9000 as well" in text
+    assert "Go on?" in text

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import InvalidInput
+from holdfast.forms import field, form_of
 from holdfast.model.views import Change
+from holdfast.web.form_mask import mask_form
 from holdfast.web.masking import MASKED, Masker, is_masked, mask
 from tests.adapters.langgraph.material import config
 from tests.golden.threads import approval
@@ -116,11 +118,44 @@ def test_arguments_that_a_gate_shows_as_python_text_are_masked() -> None:
     show = {
         "effect": "pay",
         "idempotency_key": "k",
-        "arguments": ["{'customer': {'iban': 'DE02'}}", "token='abc'", "<object at 0x1>", "12"],
+        "arguments": ["{'customer': {'iban': 'DE02'}}", "{'iban': 'DE02'}", "12", "<object at 0x1>", "token='abc'"],
     }
-    assert mask(show, ["customer.iban", "token"])["arguments"] == [
-        f"{{'customer': {{'iban': '{MASKED}'}}}}", f"token='{MASKED}'", MASKED, "12",
+    assert mask(show, ["customer.iban"])["arguments"] == [
+        f"{{'customer': {{'iban': '{MASKED}'}}}}", f"{{'iban': '{MASKED}'}}", "12", MASKED, "token='abc'",
     ]  # fmt: skip
+    hidden = f"'{MASKED}'"  # a parameter without a name could have the masked one
+    assert mask(show, ["token"])["arguments"] == [hidden, hidden, hidden, MASKED, f"token={hidden}"]
+
+
+def test_arguments_by_position_are_masked_by_the_names_of_their_parameters_or_as_if_they_had_any() -> None:
+    call = {"kind": "done", "args": ["DE02", {"iban": "DE02", "n": 1}], "kwargs": {"iban": "DE02", "n": 1}}
+    assert mask(call, ["iban"]) == {**call, "args": [MASKED, MASKED], "kwargs": {"iban": MASKED, "n": 1}}
+    assert mask(call, ["customer.iban"])["args"] == ["DE02", {"iban": MASKED, "n": 1}]
+    assert mask({"args": ["DE02"]}, ["iban"]) == {"args": [MASKED]}
+    assert mask({"args": ["DE02"], "other": 1}, ["iban"]) == {"args": ["DE02"], "other": 1}
+    masker = Masker(["iban"])
+    masker.parameters = ("order", "iban")
+    started = {"kind": "started", "args": ["A-17-x", "DE02-x", "more"], "kwargs": {}}
+    assert masker.value(started)["args"] == ["A-17-x", MASKED, MASKED]
+    assert masker.text("A-17-x DE02-x more") == f"A-17-x {MASKED} more"
+
+
+def test_defaults_of_masked_fields_are_not_in_the_form_that_is_shown() -> None:
+    given = {
+        "type": "object",
+        "properties": {
+            "iban": {"type": "string", "default": "DE02-secret"},
+            "customer": {"type": "object", "properties": {"iban": {"type": "string", "examples": ["DE02-secret"]}}},
+            "note": {"type": "string", "default": "kept"},
+        },
+    }
+    for spec in (given, {"iban": field(str, default="DE02-secret"), "note": field(str, default="kept")}):
+        form = form_of(spec)
+        shown = mask_form(form, lambda value, at: bool(mask(value, ["iban"], at) != value))
+        assert "DE02-secret" in json.dumps(form.json_schema())
+        assert "DE02-secret" not in json.dumps(shown.json_schema()) + str(shown.as_data())
+        assert "kept" in json.dumps(shown.json_schema())
+        assert [one.required for one in shown.fields] == [one.required for one in form.fields]
 
 
 def test_a_masked_value_is_replaced_in_texts_that_repeat_it() -> None:

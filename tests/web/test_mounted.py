@@ -95,9 +95,23 @@ def test_a_mounted_page_accepts_tokens_of_a_users_file_besides_its_own_users(app
 def test_a_user_function_that_fails_or_returns_something_else_is_500(
     app: holdfast.App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for user in (lambda _: "ana", lambda _: 1 / 0):
+    odd = (lambda _: User(name="ana", workflows="refund*"), lambda _: {"name": "ana"}, lambda _: True)  # type: ignore
+    for user in (lambda _: "ana", lambda _: 1 / 0, *odd):
         client = TestClient(asgi(app, user=user), raise_server_exceptions=False)  # type: ignore[arg-type]
         done = client.get("/")
         assert done.status_code == 500
         assert "Division" not in done.text
     assert "holdfast.web.User" in caplog.text
+    assert "workflows of user 'ana'" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [
+    {"mask": "iban"}, {"mask": ("a[b",)}, {"mask": (".",)}, {"mask": (7,)}, {"mask": None},
+    {"hosts": "x.org"}, {"hosts": ("http://x.org/",)}, {"hosts": (7,)},
+])  # fmt: skip
+def test_masks_and_hosts_that_cannot_be_read_are_refused_when_the_page_is_made(
+    app: holdfast.App, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInput):
+        asgi(app, user=lambda _: User(name="ana"), **wrong)
+    asgi(app, user=lambda _: User(name="ana"), mask=["customer.iban"], hosts=["x.org"])  # type: ignore[arg-type]

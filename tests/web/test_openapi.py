@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.web.api import requests, schemas
 from holdfast.web.api.examples import RESULTS
+from holdfast.web.api.failure import CODES, STATUSES
 from holdfast.web.api.openapi import document
 from holdfast.web.api.operation import PREFIX
 from holdfast.web.api.operations import OPERATIONS
@@ -30,6 +31,39 @@ RUNS = ("waiting", "failed", "completed", "by%20hand", "a%2Fb")
 def test_the_committed_document_is_current() -> None:
     text = json.dumps(document(), ensure_ascii=False, indent=1) + "\n"
     assert DOCUMENT.read_text() == text, "python scripts/openapi.py writes it"
+
+
+def _arrays(part: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(part, dict):
+        if part.get("type") == "array":
+            yield part
+        part = list(part.values())
+    for inner in part if isinstance(part, list) else ():
+        yield from _arrays(inner)
+
+
+def test_every_array_has_items_which_generators_of_clients_need() -> None:
+    found = document()
+    parameters = [one for path in found["paths"].values() for way in path.values() for one in way.get("parameters", [])]
+    arrays = [*_arrays(found["components"]["schemas"]), *_arrays(parameters)]
+    assert arrays
+    assert all("items" in array for array in arrays)
+
+
+def test_the_document_names_its_server_its_license_and_a_tag_of_each_operation() -> None:
+    found = document()
+    assert found["servers"] == [{"url": "/"}]
+    assert document("/in/side")["servers"] == [{"url": "/in/side"}]
+    assert found["info"]["license"] == {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+    operations = {one["operationId"]: one for path in found["paths"].values() for one in path.values()}
+    tags = {name: one["tags"] for name, one in operations.items()}
+    assert (tags["get_run"], tags["answer_gate"], tags["get_counts"]) == (["runs"], ["gates"], ["store"])
+    assert {tag["name"] for tag in found["tags"]} == {tag for used in tags.values() for tag in used}
+
+
+def test_every_status_of_an_error_is_documented_and_has_a_code() -> None:
+    assert set(document()["components"]["responses"]) == {str(status) for status in STATUSES}
+    assert STATUSES.keys() == CODES.keys()
 
 
 def test_every_operation_is_documented_with_its_role_and_an_example() -> None:

@@ -26,7 +26,7 @@ def ana(w: World) -> TestClient:
 
 def rollback_form(page: HtmlPage) -> HtmlForm:
     """The form that executes the plan that is shown."""
-    [form] = [form for form in page.forms if any(control.name == "commit" for control in form.controls)]
+    [form] = [form for form in page.forms if any(control.name == "basis" for control in form.controls)]
     return form
 
 
@@ -35,7 +35,7 @@ def test_without_a_place_the_dialog_lists_places_and_has_no_button_to_roll_back(
     page = w.page(ana, "/runs/a/rollback")
     assert "before pay" in page.text
     assert "checkpoint" in page.text
-    assert all(control.name != "commit" for form in page.forms for control in form.controls)
+    assert all(control.name != "basis" for form in page.forms for control in form.controls)
     links = [link for link in page.links if "/runs/a/rollback?to=" in link]
     assert links
     for link in links:

@@ -204,3 +204,13 @@ def test_a_run_that_the_user_may_not_see_does_not_exist(page: Page) -> None:
         assert hidden.status_code == missing.status_code
         assert hidden.text.replace("run-1", "ID") == missing.text.replace("run-9", "ID")
         assert app.handle("run-1").info() == before
+
+
+@pytest.mark.parametrize("page", [page for page in CHANGES if page.kind == "page"], ids=name_of)
+def test_the_address_of_every_form_leads_to_a_page(recorder: Recorder, page: Page) -> None:
+    client = recorder.served.browser("ana")
+    done = client.get(path_of(page))
+    assert done.status_code in (200, 303)
+    place = done.headers.get("location", path_of(page))
+    assert path_of(page).startswith(place)
+    assert client.get(place).status_code == 200

@@ -26,7 +26,11 @@ def test_the_family_links_parents_children_and_forks(stage: Stage) -> None:
     assert "/runs/forked" in fork.links
     assert "forked at journal.3" in fork.text
     assert "this run" in fork.text
-    assert "It has no forks and is not one." in stage.run("gates", "family").text
+    assert '>forked</a> <span class="status' in fork.source
+    assert '</span> <span class="quiet">' in fork.source
+    alone = stage.run("gates", "family").text
+    assert "It has no forks and is not one." in alone
+    assert "this run" not in alone
 
 
 def test_the_graph_shows_what_is_done_and_where_the_run_is(stage: Stage) -> None:

@@ -163,6 +163,33 @@ def test_runs_that_a_user_may_not_see_are_not_listed_nor_counted(many: Stage, wo
         assert client.get("/runs/run-001").status_code == 200
 
 
+def test_the_runs_of_the_library_are_listed_and_counted_only_on_request(
+    many: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        many.store.save(f"notify/{number}", {}, workflow="holdfast.notify")
+    page = many.get("/runs")
+    assert runs_in(page) == [f"run-{number:03}" for number in range(129, 79, -1)]
+    assert "ready 130" in " ".join(page.text.split())
+    assert "Also Holdfast's own runs" in page.text
+    shown = many.get(link_to(page, own="1"))
+    assert runs_in(shown)[0] == "notify%2F59"
+    assert "ready 190" in " ".join(shown.text.split())
+    assert len(runs_in(many.get("/runs?workflow=holdfast.notify"))) == 50
+    monkeypatch.setattr("holdfast.web.pages.runs.OWN_COUNTED_MAX", 59)
+    assert "ready 1" not in " ".join(many.get("/runs").text.split())
+
+
+def test_a_change_behind_many_runs_of_the_library_is_noticed(many: Stage) -> None:
+    for number in range(60):
+        many.store.save(f"notify/{number}", {}, workflow="holdfast.notify")
+    wanted = run_list.RunFilter(hidden=("holdfast.notify",))
+    before = run_list.read_marks(many.store, wanted)
+    assert len(before) == run_list.PAGE
+    many.store.save("run-129", {"changed": True})
+    assert run_list.read_marks(many.store, wanted) != before
+
+
 def test_only_operators_get_the_form_that_acts_on_many_runs(many: Stage) -> None:
     page = many.get("/runs?status=ready")
     assert page.forms == ["/runs/bulk"]

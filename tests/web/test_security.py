@@ -257,6 +257,56 @@ def test_only_a_trusted_proxy_names_the_user(tmp_path: Path) -> None:
         assert "zoë" in mapped.get("/", headers={b"X-Forwarded-User": "zoë".encode()}).text
 
 
+def test_the_role_of_the_proxy_is_only_for_users_that_a_valid_users_file_does_not_have(tmp_path: Path) -> None:
+    ben = {"X-Forwarded-User": "ben"}
+    with holdfast.App("memory:") as app:
+        client, path = proxied(tmp_path, app, "10.1.2.3", role="operator"), tmp_path / "users.toml"
+        text = path.read_text()
+        assert "operator" in client.get("/", headers={"X-Forwarded-User": "new"}).text
+        assert "approver" in client.get("/", headers=ben).text
+        path.write_text(text + '[[user]]\nname = "old"\nrole = "viewer"\nexpires = 2020-01-01\n')
+        assert client.get("/", headers={"X-Forwarded-User": "old"}).status_code == 401
+        assert client.get("/", headers=ben).status_code == 200
+        path.write_text(text + "[[user]")
+        assert [client.get("/", headers={"X-Forwarded-User": name}).status_code for name in ("ben", "new")] == [
+            401,
+            401,
+        ]
+        path.write_text(text)
+        path.chmod(0o644)
+        assert [client.get("/", headers={"X-Forwarded-User": name}).status_code for name in ("ben", "new")] == [
+            401,
+            401,
+        ]
+        path.unlink()
+        assert client.get("/", headers=ben).status_code == 401
+
+
+def test_groups_that_are_named_by_two_headers_are_refused(tmp_path: Path) -> None:
+    with holdfast.App("memory:") as app:
+        client = proxied(tmp_path, app, "10.1.2.3", role="viewer")
+        one = [("X-Forwarded-User", "new"), ("X-Forwarded-Groups", "staff, finance")]
+        assert client.get("/api/v1/me", headers=one).json()["groups"] == ["staff", "finance"]
+        for name in ("new", "ben"):
+            twice = [("X-Forwarded-User", name), ("X-Forwarded-Groups", "staff"), ("X-Forwarded-Groups", "finance")]
+            assert client.get("/", headers=twice).status_code == 401
+
+
+def test_a_name_from_a_proxy_is_the_same_in_every_spelling_of_unicode_and_differs_by_case(tmp_path: Path) -> None:
+    with holdfast.App("memory:") as app:
+        client = proxied(tmp_path, app, "10.1.2.3", role="viewer")
+
+        def me(name: str) -> Any:
+            headers = {b"X-Forwarded-User": name.encode(), b"X-Forwarded-Groups": "gru\u0308n".encode()}
+            done = client.get("/api/v1/me", headers=headers)
+            return done.json() if done.status_code == 200 else done.status_code
+
+        assert [me(name)["name"] for name in ("zo\xeb", "zoe\u0308", " zo\xeb ")] == ["zo\xeb"] * 3
+        assert me("zo\xeb")["groups"] == ["gr\xfcn"]
+        assert [me("ben")["role"], me("Ben")["role"]] == ["approver", "viewer"]
+        assert [me(name) for name in ("ana\u200b", "a\u202ena", "\u2060ana", "ana\u3164")] == [401] * 4
+
+
 def test_an_address_is_that_of_the_connection_unless_a_trusted_proxy_reports_another() -> None:
     def address(peer: str, *forwarded: str) -> str:
         headers = [(b"x-forwarded-for", text.encode()) for text in forwarded]

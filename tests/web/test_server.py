@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from holdfast.errors import Conflict, DamagedData, InvalidInput, NotFound, RunNotFound, StorageFailed
 from holdfast.web import routes, server
@@ -243,6 +246,46 @@ def test_an_unexpected_error_shows_no_details_and_the_log_has_no_secrets(
         assert secret not in caplog.text
 
 
+def test_a_client_that_breaks_off_its_body_is_not_an_error(page: Served, caplog: pytest.LogCaptureFixture) -> None:
+    headers = {**page.bearer("ana"), "Host": "127.0.0.1:8484", "Content-Type": "application/json"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v1/things",
+        "raw_path": b"/api/v1/things",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+        "scheme": "http",
+        "root_path": "",
+        "http_version": "1.1",
+    }
+    parts: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Message:
+        return parts.pop(0)
+
+    async def send(message: Message) -> None:
+        raise AssertionError("the client has gone")
+
+    with caplog.at_level(logging.DEBUG, "holdfast.web"):
+        asyncio.run(page.application(scope, receive, send))
+    assert [record.levelno for record in caplog.records] == [logging.DEBUG]
+    assert caplog.messages == ["POST '/api/v1/things': the client has disconnected"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip"])
+def test_a_compressed_body_is_415(page: Served, ana: TestClient, encoding: str) -> None:
+    csrf = ana.get("/token").text
+    assert post(ana, "/form", f"csrf={csrf}", **{"Content-Encoding": encoding}).status_code == 415
+    assert post(ana, "/form", f"csrf={csrf}", **{"Content-Encoding": "Identity"}).status_code == 200
+    headers = {**page.bearer("ana"), "Content-Encoding": encoding, "Content-Type": "application/json"}
+    done = page.browser().post("/api/v1/things", content=b"\x1f\x8b", headers=headers)
+    assert done.status_code == 415
+    assert done.json()["error"]["code"] == "not_json"
+    assert "send the body uncompressed" in done.json()["error"]["message"]
+
+
 def test_a_page_there_is_not_is_404_and_a_method_there_is_not_is_405_with_those_there_are(
     page: Served, ana: TestClient
 ) -> None:
@@ -253,7 +296,8 @@ def test_a_page_there_is_not_is_404_and_a_method_there_is_not_is_405_with_those_
         wrong = client.delete("/token")
         assert wrong.status_code == 405
         assert {method.strip() for method in wrong.headers["allow"].split(",")} == {"GET", "HEAD"}
-        assert client.get("/form").headers["allow"] == "POST"
+        assert client.delete("/form").headers["allow"] == "POST"
+        assert client.get("/form").headers["location"] == "/", "the address of a form leads to the page above it"
         assert client.request("TRACE", "/").status_code == 405
         assert client.get("/token/").status_code == 404
 
@@ -284,6 +328,46 @@ def test_a_notice_is_shown_once_and_only_if_it_was_made_here(ana: TestClient) ->
 def test_the_address_of_a_page_keeps_the_encoding_of_ids(ana: TestClient) -> None:
     for path in ("/here/a%2Fb", "/here/a%3Fb%23c", "/here/a%20b%25", "/here/%C3%BC", "/here/a%0D%0Ab"):
         assert ana.get(f"{path}?x=%26&y=1").text == f"{path}?x=%26&y=1"
+
+
+# --- the end of a session ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "referer", "back"),
+    [
+        ("/runs/a%2Fb/gates/ask%231/answer", "", "/runs/a%2Fb/gates/ask%231"),
+        ("/runs/a%2Fb/gates/ask%231/answer", "http://127.0.0.1:8484/?workflow=refund", "/?workflow=refund"),
+        ("/runs/a/gates/ask%231/answer", "http://127.0.0.1:8484/runs/a/gates/ask%231/answer", "/runs/a/gates/ask%231"),
+        ("/runs/~/gates/ask%231/answer?run=..", "", "/runs/~/gates/ask%231?run=.."),
+        ("/runs/a/rollback?to=1", "https://evil.example/runs/b", "/runs/a/rollback?to=1"),
+        ("/runs/a/rollback", "http://127.0.0.1:8485/runs/b", "/runs/a/rollback"),
+        ("/runs/a/rollback", "javascript:x", "/runs/a/rollback"),
+        ("/runs/a/rollback", "http://127.0.0.1:8484//evil.example", "/"),
+        ("/runs/a/rollback", "http://127.0.0.1:8484/api/v1/runs", "/"),
+        ("/runs/a/rollback", "http://[", "/runs/a/rollback"),
+        ("/logout", "", "/"),
+        ("/runs/bulk", "", "/runs"),
+        ("/batch/confirm", "http://127.0.0.1:8484/batch", "/"),
+    ],
+)
+def test_a_form_that_is_sent_after_the_session_has_ended_leads_back_to_its_page(
+    page: Served, path: str, referer: str, back: str
+) -> None:
+    browser = page.browser()
+    done = post(browser, path, "csrf=old&answer=lost", **({"Referer": referer} if referer else {}))
+    assert done.status_code == 303
+    place = urlsplit(done.headers["location"])
+    assert place.path == "/login"
+    assert parse_qs(place.query) == {"next": [back]}
+    login = browser.post("/login", data={"token": page.tokens["ana"], "next": back})
+    assert login.headers["location"] == back
+
+
+def test_the_first_field_of_the_login_page_that_a_text_browser_shows_is_the_token(page: Served) -> None:
+    found = re.findall(r"<input ([^>]*)>", page.browser().get("/login").text)
+    shown = [one for one in found if 'type="hidden"' not in one]
+    assert ["token" in re.findall(r'name="(\w+)"', one) for one in shown] == [True]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

@@ -244,3 +244,36 @@ def test_rows_of_a_list_are_added_without_starting(w: World, ana: TestClient) ->
     name = started(send(ana, again))
     w.work()
     assert w.app.handle(name).result() == ["ana"]
+
+
+def test_a_required_text_must_not_be_empty(w: World, ana: TestClient) -> None:
+    form = start_form(w.page(ana, "/start/order"))
+    for text in ("", "  "):
+        form.fill(order=text)
+        page = HtmlPage(send(ana, form, 400).text)
+        assert "Order: Must not be empty" in " ".join(page.text.split())
+    assert w.store.runs() == []
+
+
+def test_problems_of_the_id_and_the_metadata_are_listed_above_the_form(w: World, ana: TestClient) -> None:
+    for path in ("/start/order", "/start/hello"):
+        form = start_form(w.page(ana, path))
+        form.set("run_id", "x" * 5000)
+        form.set("metadata", "no value")
+        page = HtmlPage(send(ana, form, 400).text)
+        assert "Metadata: Line 1 is not name=value" in " ".join(page.text.split())
+        assert {"#run_id", "#metadata"} <= set(page.links)
+
+
+def test_the_signs_of_markdown_in_a_description_are_not_shown(tmp_path: Path) -> None:
+    with holdfast.App("memory:") as app:
+
+        @app.workflow
+        def own(run: holdfast.Run) -> None:
+            """Pays **once** and <b>then</b> ends."""
+
+        from tests.web.clients import Served
+
+        ana = Served(tmp_path, app).browser("ana")
+        for path in ("/start", "/start/own"):
+            assert "Pays once and <b>then</b> ends." in HtmlPage(ana.get(path).text).text

@@ -39,6 +39,21 @@ def test_a_stream_ends_when_the_server_stops_or_its_user_loses_access() -> None:
     assert len(streams) == 0
 
 
+def test_a_busy_stream_ends_as_well_when_its_user_loses_access() -> None:
+    async def busy() -> AsyncIterator[int]:
+        for number in range(5_000):
+            yield number
+            await asyncio.sleep(0.001)
+
+    async def forbidden() -> bool:
+        return False
+
+    async def read() -> int:
+        return len([item async for item in Streams(0.01).guard(busy(), forbidden)])
+
+    assert asyncio.run(read()) < 5_000
+
+
 def test_a_stream_that_ends_or_fails_by_itself_does_so() -> None:
     async def some(fails: bool) -> AsyncIterator[int]:
         yield 1

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> str:
 
 def test_users_are_read_as_they_were_written(path: str) -> None:
     ben = entry("ben", role="approver", groups=("finance", "leads"), workflows=("refund*",), expires=NOW)
-    odd = entry('o"dd \\ nämé\u2028', groups=("a b",))
+    odd = entry('o"dd \\ nämé', groups=("a b",))
     put_user(path, ben)
     put_user(path, odd)
     assert read_users(path) == [ben, odd]
@@ -121,6 +121,8 @@ WRONG_ENTRIES = [
     'name = "a"\nexpires = "soon"',
     'name = "a"\n[[user]]\nname = "a"',
     'name = "a\\nb"',
+    'name = "a\\u200b"',
+    'name = "a"\n[[user]]\nname = " a "',
     'name = "a"\ngroups = ["\\u0007"]',
 ]
 WRONG_FILES = ["[[user]", "\x00", "user = [1]", '[user]\nname = "a"', '[[users]]\nname = "a"']
@@ -134,6 +136,21 @@ def test_an_invalid_file_is_refused_and_admits_no_user(tmp_path: Path, text: str
     with pytest.raises(InvalidInput):
         read_users(str(path))
     assert Users(str(path)).by_name("a") is None
+
+
+def test_names_of_the_file_are_compared_without_spaces_around_them_and_in_one_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    path.write_text('[[user]]\nname = " zoe\\u0308 "\n[[user]]\nname = "Ana"\n')
+    path.chmod(0o600)
+    assert [each.user.name for each in read_users(str(path))] == ["zo\xeb", "Ana"]
+    assert Users(str(path)).by_name("ana") is None
+    put_user(str(path), entry("zo\xeb", role="operator"))
+    assert [(each.user.name, each.user.role) for each in read_users(str(path))] == [
+        ("Ana", "viewer"),
+        ("zo\xeb", "operator"),
+    ]
+    remove_user(str(path), "zoe\u0308")
+    assert [each.user.name for each in read_users(str(path))] == ["Ana"]
 
 
 def test_a_file_that_is_not_text_or_too_large_is_refused(tmp_path: Path) -> None:

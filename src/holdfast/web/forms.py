@@ -75,6 +75,12 @@ class Widget(msgspec.Struct, kw_only=True):
         found = [f"{self.id}-help"] if self.notes else []
         return " ".join(found + ([f"{self.id}-wrong"] if self.problems else []))
 
+    @property
+    def help(self) -> str:
+        """The notes as sentences."""
+        ended = [note if note.endswith((".", "!", "?", ":")) else f"{note}." for note in self.notes[:-1]]
+        return " ".join([*ended, *self.notes[-1:]])
+
     def all(self) -> Iterator[Widget]:
         """This and all its parts."""
         yield self

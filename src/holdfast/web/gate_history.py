@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.forms import Field, Form
 from holdfast.ids import via_of
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import EntryRow, ItemRow, RunRow
@@ -80,7 +81,9 @@ def _newest_first(core: StoreContext, run: RunRow) -> Iterator[EntryRow]:
 
 def events_of(info: GateInfo, answer: GateAnswer | None) -> list[GateEvent]:
     """The history of a gate, oldest first."""
-    asked = ", ".join(info.who) or "anyone"
+    escalated = {name for one in info.escalations if one.due for name in one.who}
+    first = [name for name in info.who if name not in escalated] or info.who
+    asked = ", ".join(first) or "anyone"
     found = [GateEvent(at=info.opened_at, text="Opened" if info.assigned else f"Opened for {asked}")]
     found += [
         GateEvent(at=one.at, text=f"Reassigned to {', '.join(one.who)}", by=one.by, via=one.via, note=one.reason)
@@ -101,3 +104,25 @@ def events_of(info: GateInfo, answer: GateAnswer | None) -> list[GateEvent]:
     elif info.state == "expired":
         found.append(GateEvent(at=info.answered_at or info.expires_at or info.opened_at, text="Expired"))
     return sorted(found, key=lambda one: one.at)
+
+
+def with_labels(form: Form, answer: Any) -> Any:
+    """An answer with the labels of its fields and choices."""
+    if form.single:
+        return _choice_labels(form.fields[0], answer)
+    fields = {field.name: field for field in form.fields}
+    labels = {name: field.label for name, field in fields.items()}
+    if not isinstance(answer, dict) or len(set(labels.values())) < len(labels) or not set(answer) <= set(fields):
+        return answer
+    return {labels[name]: _choice_labels(fields[name], value) for name, value in answer.items()}
+
+
+def _choice_labels(field: Field, value: Any) -> Any:
+    if field.kind == "choices" and isinstance(value, list):
+        return [_choice_label(field, one) for one in value]
+    return _choice_label(field, value)
+
+
+def _choice_label(field: Field, value: Any) -> Any:
+    same = [one.label for one in field.choices if type(one.value) is type(value) and one.value == value]
+    return same[0] if same else value

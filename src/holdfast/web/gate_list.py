@@ -6,6 +6,7 @@ them once. What is kept is masked, so a search does not find what is not shown.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -54,7 +55,6 @@ class Entry:
         self.problem = ""
         self.valid_until_us: int | None = None
         """The time of the next escalation: then other people may answer."""
-        self._incarnation = run.incarnation
         self._seal = seal
         self._searched: str | None = None
         self.parts: dict[str, Any] = {}
@@ -68,7 +68,7 @@ class Entry:
     @property
     def question(self) -> str:
         """What identifies the question: another one under the same name has another."""
-        return _digest(self._incarnation.hex(), self.gate, self.opened_us)
+        return self.info.question if self.info is not None else ""
 
     @property
     def version(self) -> str:
@@ -82,8 +82,7 @@ class Entry:
 
     def is_expired(self, now_us: int) -> bool:
         """Whether its time is over, although no worker has closed it yet."""
-        until = self.info.expires_at if self.info is not None else None
-        return until is not None and until.timestamp() * US <= now_us
+        return self.info is not None and has_expired(self.info, now_us)
 
     @property
     def searched(self) -> str:
@@ -94,6 +93,11 @@ class Entry:
                 parts += [self.info.prompt, "" if self.info.show is None else as_json(self.info.show, None)]
             self._searched = "\n".join(parts)[:SEARCHED_MAX].casefold()
         return self._searched
+
+
+def has_expired(gate: GateInfo, now_us: int) -> bool:
+    """Whether the time of a gate is over."""
+    return gate.expires_at is not None and gate.expires_at.timestamp() * US <= now_us
 
 
 def _digest(*parts: object) -> str:
@@ -168,7 +172,7 @@ class GateList:
         self._site = weakref.ref(site)
         self._kept: dict[tuple[int, str, int], Entry] = {}
         self._interrupts: dict[tuple[int, bytes], list[GateInfo]] = {}
-        self._scanned: tuple[float, list[Entry]] = (0.0, [])
+        self._scanned: tuple[float, list[Entry]] = (-math.inf, [])
         self.shown = ShownGates()
 
     @classmethod

@@ -24,7 +24,7 @@ DEPTH_MAX: Final = 6
 COLUMNS_MAX: Final = 12
 """Wider tables are shown as text: each row has as many cells as the header."""
 
-_FENCE: Final = re.compile(r" {0,3}(`{3,200}|~{3,200})[ \t]{0,8}([\w+#.-]{0,40})")
+_FENCE: Final = re.compile(r" {0,3}(`{3,200}|~{3,200})")
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
 _ITEM: Final = re.compile(r"( {0,3})([-*+]|[0-9]{1,9}[.)])( {1,4}|$)")
 _QUOTE: Final = re.compile(r" {0,3}> ?")
@@ -99,7 +99,9 @@ class _Blocks:
         end = at + 1
         while end < len(lines) and not _closes(lines[end], fence[1]):
             end += 1
-        code = "\n".join(lines[at + 1 : end])
+        code, label = "\n".join(lines[at + 1 : end]), lines[at][fence.end() :].strip()
+        if label:  # usually the language; nothing that a prompt contains is hidden
+            parts.append(Markup('<p class="quiet">{}</p>').format(label))
         parts.append(Markup("<pre><code>{}\n</code></pre>").format(code))
         return end + 1
 

@@ -46,7 +46,7 @@ def ago(moment: dt.datetime | None, now: dt.datetime | None = None) -> Markup:
     seconds = ((now or dt.datetime.now(dt.UTC)) - moment).total_seconds()
     text = f"in {duration(-seconds)}" if seconds < 0 else "now" if seconds < 1 else f"{duration(seconds)} ago"
     return Markup('<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>').format(
-        moment.isoformat(), moment.astimezone(dt.UTC), text
+        moment.isoformat(timespec="milliseconds"), moment.astimezone(dt.UTC), text
     )
 
 

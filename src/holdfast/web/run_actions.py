@@ -125,3 +125,8 @@ def with_warning(c: Context, workflow: str, sentence: str) -> str:
     """A sentence without its end, with a warning behind it if no running worker executes the workflow."""
     warning = missing_worker(c, workflow)
     return f"{sentence}. {warning}" if warning else sentence
+
+
+def reassigner_groups(c: Context) -> tuple[str, ...] | None:
+    """The groups with which the user reassigns a gate that it may answer; None: an operator may reassign every gate."""
+    return None if c.user.has_role("operator") else c.user.groups

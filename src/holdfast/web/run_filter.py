@@ -13,15 +13,16 @@ from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.ids import check_id
 from holdfast.inspect.run_list import PAGE, RunFilter, run_page
 from holdfast.model.rows import STATUSES
+from holdfast.notifications.events import WORKFLOW as NOTIFY
 from holdfast.operations.views import metadata_pairs
-from holdfast.web.masking import Masker, is_masked
+from holdfast.web.masking import Masker, covers_masked
 
 if TYPE_CHECKING:
     from holdfast.web.site import Context, Values
 
 PERSON: Final = "person"
 CREATED: Final = {"hour": "last hour", "today": "today"}
-NAMES: Final = ("status", "workflow", "meta", "prefix", "q", "created", "since", "until", "waits")
+NAMES: Final = ("status", "workflow", "meta", "prefix", "q", "created", "since", "until", "waits", "own")
 """The names of the filter's values in an address."""
 _TEXT_MAX: Final = 500
 _METAS_MAX: Final = 20
@@ -43,6 +44,8 @@ class FilterText(msgspec.Struct, frozen=True, kw_only=True):
     until: str = ""
     waits: str = ""
     """`person`: only runs with an open gate."""
+    own: str = ""
+    """`1`: also the runs that Holdfast starts itself, to send notifications."""
 
     def query(self) -> dict[str, Any]:
         """The values of an address."""
@@ -57,7 +60,7 @@ class FilterText(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_by_status(self) -> bool:
         """Whether it is about nothing but the status."""
-        return not {name for name in self.query() if name != "status"}
+        return not {name for name in self.query() if name not in ("status", "own")}
 
 
 def filter_text(values: Values) -> FilterText:
@@ -77,6 +80,7 @@ def filter_text(values: Values) -> FilterText:
         since=one("since"),
         until=one("until"),
         waits=PERSON if one("waits") == PERSON else "",
+        own="1" if one("own") == "1" else "",
     )
 
 
@@ -116,6 +120,7 @@ def read_filter(c: Context, text: FilterText, now: dt.datetime) -> tuple[RunFilt
         can_see=None if c.user.sees_all else c.user.can_see,
         names=() if any(_WILDCARDS & set(pattern) for pattern in patterns) else tuple(dict.fromkeys(patterns)),
         has_gates=text.waits == PERSON,
+        hidden=() if text.own or text.workflow == NOTIFY else (NOTIFY,),
         shown=masker.value,
     )
     return found, wrong
@@ -139,14 +144,20 @@ def _metadata(metas: Sequence[str], masked: tuple[str, ...]) -> dict[str, Any]:
         key, sign, value = meta.partition("=")
         if not sign or not key:
             raise InvalidInput(f"{meta!r} has no value; write key=value")
-        if is_masked((key,), masked):
-            raise InvalidInput(f"the metadata {key!r} is masked, so runs cannot be found by it")
         try:
             found[key] = json.loads(value)
         except (ValueError, RecursionError):
             found[key] = value
+    check_metadata(found, masked)
     metadata_pairs(found)
     return found
+
+
+def check_metadata(metadata: Mapping[str, Any], masked: tuple[str, ...]) -> None:
+    """Refuse a filter by masked metadata: whether runs fit it would show what their values are."""
+    for key, value in metadata.items():
+        if covers_masked(value, (key,), masked):
+            raise InvalidInput(f"the metadata {key!r} is masked, or a part of it, so runs cannot be found by it")
 
 
 def matching_runs(c: Context, values: Mapping[str, list[str]], limit: int) -> tuple[list[str], bool]:

@@ -18,8 +18,11 @@ from holdfast.operations.views import run_info
 from holdfast.state.json_preview import Readable
 from holdfast.store.port import Select
 from holdfast.web.links import gate_url
+from holdfast.web.markdown import plain_line
 from holdfast.web.masking import Masker
+from holdfast.web.run_actions import with_warning
 from holdfast.web.tree import one_line
+from holdfast.web.workflow_catalog import input_names
 
 if TYPE_CHECKING:
     from holdfast.web.site import Context
@@ -117,9 +120,10 @@ class OpenRun:
             self._learn()
 
     def _learn(self) -> None:
-        for row in self.rows:
-            self.masker.learn(row.result)
         core = self.c.store.access.core
+        self.masker.parameters = input_names(self.c, self.row)
+        for row in self.rows:
+            self.masker.input(row.result) if row.kind == "started" else self.masker.learn(row.result)
         found = core.port.checkpoint(self.run_id, Select()) if self.row.head else None
         if found is not None and found.checkpoint is not None:
             state = Readable().state(found.checkpoint.root, lambda names: core.port.chunks(self.row.family, names))
@@ -130,6 +134,11 @@ class OpenRun:
         """The rows of the newest page."""
         return self.page.timeline.rows if self.page is not None else ()
 
+    @property
+    def is_workflow(self) -> bool:
+        """Whether workers execute it."""
+        return bool(self.rows) and self.rows[0].kind == "started"
+
     def data(self, title: str, **more: Any) -> dict[str, Any]:
         """The data of a page: the header, and what the page adds."""
         live = self.c.run_url(self.run_id, "live", mark=mark_of(self.row.commit_id))
@@ -139,7 +148,7 @@ class OpenRun:
         """The header of the page."""
         info = run_info(self.row)
         seen = None if self.page is None else self.page.timeline
-        is_workflow = bool(self.rows) and self.rows[0].kind == "started"
+        is_workflow = self.is_workflow
         is_declared = has_stages(self.rows) or any(row.kind == "definition" for row in self.rows)
         metadata = self.masker.value(info.metadata)
         return RunHeader(
@@ -170,9 +179,11 @@ class OpenRun:
         sentence = self.row.status.replace("_", " ")
         if self.page is not None:
             sentence = self.page.timeline.standing.sentence
-            for gate in self._gates().values() if self.masker.is_active else ():
-                sentence = sentence.replace(repr(gate.prompt), repr(self.masker.gate(gate).prompt))
+            for gate in self._gates().values():
+                sentence = sentence.replace(repr(gate.prompt), repr(plain_line(self.masker.gate(gate).prompt)))
         sentence = one_line(self.masker.text(sentence), _SENTENCE_CHARS).rstrip(".")
+        if self.row.status == READY and self.is_workflow:
+            sentence = with_warning(self.c, self.row.workflow, sentence)
         return f"{sentence[:1].upper()}{sentence[1:]}."
 
     def _waits(self) -> list[Wait]:

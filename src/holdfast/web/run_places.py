@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.engine.record import record_of
+from holdfast.engine.state_edits import path_of
 from holdfast.errors import HoldfastError, InvalidInput, RunError
 from holdfast.ids import display_name
 from holdfast.inspect.timeline import timeline
@@ -14,7 +15,7 @@ from holdfast.runtime.replay_input import RESUME, first_entry, resume_of
 from holdfast.runtime.run_history import RunHistory, read_history
 from holdfast.state.json_preview import to_jsonable
 from holdfast.store.port import CheckpointQuery
-from holdfast.web.masking import Masker
+from holdfast.web.masking import Masker, mask
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -141,6 +142,36 @@ def _why_not_whole(c: Context, row: RunRow, position: int, found: Any, shown: ob
     if plain != found.state or _has_other_types(found.state):
         return "The state has values that JSON does not have, so it cannot be replaced. Single values can be set."
     return ""
+
+
+def masked_edit(
+    c: Context, run_id: str, at: int | str | None, state: dict[str, Any] | None, update: dict[str, Any] | None
+) -> str:
+    """Why a fork from a place must not change its state so: it would replace masked values. Empty if it does not."""
+    for path, value in (update or {}).items():
+        if mask(value, c.site.mask, path_of(path)) != value:
+            return f"{path} is masked, or contains a value that is; set other values"
+    if state is None and not update:
+        return ""
+    found = c.store.load(run_id, at=c.app.rollback_plan(run_id, at).to)
+    before = found.state if found is not None else None
+    if state is not None and any(mask(part, c.site.mask) != part for part in (before, state)):
+        return "some values of the state are masked, so it cannot be replaced; set single values"
+    for path in update or {}:
+        part = _part_at(before, path_of(path))
+        if mask(part, c.site.mask, path_of(path)) != part:
+            return f"{path} contains a masked value; set other values"
+    return ""
+
+
+def _part_at(state: Any, path: tuple[str | int, ...]) -> Any:
+    """The value at a path of a state; None if there is none."""
+    for part in path:
+        if isinstance(state, dict):
+            state = state.get(part, state.get(str(part)))
+        else:
+            state = state[part] if isinstance(state, list) and isinstance(part, int) and part < len(state) else None
+    return state
 
 
 def _has_other_types(value: object) -> bool:

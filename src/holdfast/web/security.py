@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -238,6 +239,8 @@ class Guard:
             return
         try:
             await self._app(inner, receive, send_with_headers)
+        except ClientDisconnect:
+            _log.debug("%s %a: the client has disconnected", scope["method"], scope["path"])
         except Exception as error:
             log_failure(scope, error)
             if not is_started:  # else the server closes the connection, because the response is incomplete

@@ -8,7 +8,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, unquote, urlencode
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -33,9 +33,10 @@ from holdfast.errors import (
 from holdfast.open_store import open as open_store
 from holdfast.web.identity import ANONYMOUS
 from holdfast.web.live import Live
+from holdfast.web.masking import check_masks
 from holdfast.web.render import renderer
 from holdfast.web.routes import Page, pages
-from holdfast.web.security import STATIC, Guard, HostRules, RateLimit, failed, log_failure, refuse
+from holdfast.web.security import STATIC, Guard, Host, HostRules, RateLimit, failed, log_failure, refuse, safe_path
 from holdfast.web.sessions import Access, Identity, TooManyTokens, UserOf
 from holdfast.web.site import Context, Site
 from holdfast.web.state_directory import make_secret, secret_from_environment
@@ -77,6 +78,7 @@ def asgi(
     """
     from holdfast.runtime.app import App
 
+    mask, rules = check_masks(mask), _host_rules(hosts)
     if access is None:
         if user is None:
             raise InvalidInput("a mounted page must know its users: asgi(app, user=function that takes the request)")
@@ -88,7 +90,17 @@ def asgi(
     owns_app = isinstance(app, str)
     opened = App(open_store(app)) if isinstance(app, str) else app
     site = Site(opened, access, renderer(), Live(), mask=mask, owns_app=owns_app)
-    return build(site, HostRules(hosts, any_host=not hosts), changes_per_minute=changes_per_minute)
+    return build(site, rules, changes_per_minute=changes_per_minute)
+
+
+def _host_rules(hosts: object) -> HostRules:
+    """The rules for these names; InvalidInput if they are one text, or if one of them is not a name."""
+    if not isinstance(hosts, Sequence | set | frozenset) or isinstance(hosts, str | bytes):
+        raise InvalidInput(f"hosts must be a sequence of names, as ['runs.example.com'], not {hosts!r}")
+    for name in hosts:
+        if not isinstance(name, str) or Host.parse(name) is None:
+            raise InvalidInput(f"{name!r} in hosts is not a host name, such as runs.example.com")
+    return HostRules(hosts, any_host=not hosts)
 
 
 def build(site: Site, rules: HostRules, *, changes_per_minute: int = CHANGES_PER_MINUTE) -> Starlette:
@@ -190,6 +202,10 @@ def _refuse_user(context: Context, page: Page, identity: Identity | None) -> Res
 async def _read_change(context: Context, page: Page) -> Response | None:
     """Read the body of a change into the context; the response to a body that is refused, else None."""
     request = context.request
+    encoding = request.headers.get("content-encoding", "")
+    if encoding.strip().lower() not in ("", "identity"):
+        text = f"the content encoding {encoding[:100]!r} is not supported; send the body uncompressed"
+        return _failure(context, page, 415, text)
     wanted = _FORM if page.kind == "page" else _JSON
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if page.kind == "page" and kind != wanted:
@@ -316,8 +332,34 @@ def _not_logged_in(access: Access, request: Request, page: Page) -> Response:
     if not access.has_login or is_script:  # a login page must not replace what is on the screen
         return refuse(scope, 401, "you are not logged in")
     root = str(scope.get("root_path", "")).rstrip("/")
-    query = f"?{urlencode({'next': Context.address_of(request)})}" if request.method in ("GET", "HEAD") else ""
-    return RedirectResponse(f"{root}/login{query}", 303)
+    is_read = request.method in ("GET", "HEAD")
+    back = Context.address_of(request) if is_read else _page_of_form(request, root)
+    return RedirectResponse(f"{root}/login?{urlencode({'next': back})}", 303)
+
+
+def _page_of_form(request: Request, root: str) -> str:
+    """The page from which a form was sent, as the browser reports it; else the page next above the form's address."""
+    path, _, query = Context.address_of(request).partition("?")
+    with contextlib.suppress(ValueError):
+        referer = urlsplit(request.headers.get("referer", ""))
+        if referer.netloc == request.headers["host"] and referer.path.startswith(f"{root}/"):
+            path, query = referer.path, referer.query
+    return _page_above(request, root, path, query)
+
+
+def _page_above(request: Request, root: str, path: str, query: str) -> str:
+    """The page of a path, or the page next above it."""
+    path = path.removeprefix(root)
+    while path and not _is_page(request, path):
+        path = path.rpartition("/")[0]
+    return safe_path(f"{root}{path or '/'}" + (f"?{query}" if query and path else ""))
+
+
+def _is_page(request: Request, path: str) -> bool:
+    routes = [route for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)]
+    if not routes or path.startswith("/api/"):
+        return False
+    return "GET" in (min(routes, key=lambda route: len(route.param_convertors)).methods or ())  # not the run `bulk`
 
 
 def _http_error(site: Site) -> Callable[[Request, Exception], Any]:
@@ -327,6 +369,11 @@ def _http_error(site: Site) -> Callable[[Request, Exception], Any]:
         assert isinstance(error, HTTPException), "registered for this class"
         text = {404: "there is no such page", 405: "the page does not have this method"}.get(error.status_code)
         headers = dict(error.headers or {})
+        path, _, query = Context.address_of(request).partition("?")
+        root = str(request.scope.get("root_path", "")).rstrip("/")
+        is_form = error.status_code == 405 and not path.startswith(f"{root}/api/")
+        if is_form and request.method in ("GET", "HEAD"):  # the address of a form, which was reloaded or bookmarked
+            return RedirectResponse(_page_above(request, root, path, query), 303)
         try:
             identity = await site.access.identify(request)
         except TooManyTokens:

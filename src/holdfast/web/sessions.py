@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.ids import check_id
-from holdfast.web.identity import User
+from holdfast.web.identity import User, clean_name
 from holdfast.web.security import Networks, RateLimit, client_address
 from holdfast.web.state_directory import EndedSessions
 from holdfast.web.users import Entry, Users
@@ -99,7 +99,7 @@ class Proxy(NamedTuple):
     trusted: Networks
     groups_header: str = ""
     role: str = "viewer"
-    """The role of users that the users file does not have; the empty role refuses them."""
+    """The role of users that a valid users file does not have, with all workflows; the empty role refuses them."""
 
 
 class Access:
@@ -185,15 +185,17 @@ class Access:
         names = request.headers.getlist(self._proxy.header)
         if len(names) != 1 or not names[0].strip():
             return None
+        given = request.headers.getlist(self._proxy.groups_header) if self._proxy.groups_header else []
+        if len(given) > 1:
+            return None
         try:
-            name = check_id("user", names[0].strip().encode("latin-1").decode("utf-8"))
-            entry = self.users.by_name(name) if self.users is not None else None
-            if entry is not None:
-                return Identity(entry.user)
+            name = check_id("user", _header_text(names[0]))
+            if self.users is not None and self.users.has_name(name):
+                entry = self.users.by_name(name)  # None: it has expired
+                return Identity(entry.user) if entry is not None else None
             if not self._proxy.role:
                 return None
-            given = request.headers.getlist(self._proxy.groups_header) if self._proxy.groups_header else []
-            groups = tuple(part.strip() for text in given for part in text.split(",") if part.strip())
+            groups = tuple(part for text in given for part in map(clean_name, _header_text(text).split(",")) if part)
             return Identity(User(name=name, role=self._proxy.role, groups=groups))
         except (HoldfastError, UnicodeError):
             return None
@@ -305,3 +307,8 @@ class Access:
 
     def _notice_path(self, request: Request) -> str:
         return "/" if self._secure else str(request.scope.get("root_path", "")) or "/"
+
+
+def _header_text(value: str) -> str:
+    """The name, or the names, in a header, which servers decode as Latin-1. Raises UnicodeError."""
+    return clean_name(value.encode("latin-1").decode("utf-8"))

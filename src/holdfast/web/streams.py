@@ -36,17 +36,21 @@ class Streams:
         self._ends.add(end)
         ended = asyncio.ensure_future(end.wait())
         following: asyncio.Future[T] | None = None
+        clock = asyncio.get_running_loop().time
+        review = clock() + self._review_s
         try:
             while not self._is_closed:
                 if following is None:
                     following = asyncio.ensure_future(_next(source))
                 waited: set[asyncio.Future[Any]] = {following, ended}
-                await asyncio.wait(waited, timeout=self._review_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waited, timeout=max(0.0, review - clock()), return_when=asyncio.FIRST_COMPLETED)
                 if ended.done():
                     return
-                if not following.done():
+                if clock() >= review:  # also while items arrive: a busy stream is never silent
                     if not await is_allowed():
                         return
+                    review = clock() + self._review_s
+                if not following.done():
                     continue
                 try:
                     item = following.result()

@@ -8,6 +8,8 @@
     workflows = ["refund*"]
     expires = 2027-02-14T00:00:00Z
 
+Spaces around a name do not count, nor does the form of Unicode in which it is written; upper and lower case do.
+
 The file is checked at every request and read again when it has changed, so a removed user has no access from the next
 request on. A file that cannot be read or is invalid admits no user.
 """
@@ -33,7 +35,7 @@ import msgspec
 from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound
 from holdfast.files.durable import put_file
 from holdfast.files.os_files import SystemFiles, translate_os_errors
-from holdfast.web.identity import User
+from holdfast.web.identity import User, clean_name
 
 TOKEN_PREFIX: Final = "hf_"  # noqa: S105 - tokens begin so; secret scanners find them by it
 TOKEN_CHARS_MAX: Final = 512
@@ -94,6 +96,13 @@ class Users:
         """The valid entry of a name."""
         return next((entry for entry in self._valid() if entry.user.name == name), None)
 
+    def has_name(self, name: str) -> bool:
+        """Whether the file has an entry of this name, also an expired one. InvalidInput if it cannot be used."""
+        entries, problem = self._read()
+        if problem:
+            raise InvalidInput(problem)
+        return any(entry.user.name == name for entry in entries)
+
     def by_token(self, token: str) -> Entry | None:
         """The valid entry of a token. The time it takes does not depend on which entry it is."""
         wanted = hash_token(token[: TOKEN_CHARS_MAX + 1])
@@ -105,9 +114,10 @@ class Users:
 
     def _valid(self) -> list[Entry]:
         now = self._now()
-        return [entry for entry in self._read() if entry.is_valid(now)]
+        return [entry for entry in self._read()[0] if entry.is_valid(now)]
 
-    def _read(self) -> Sequence[Entry]:
+    def _read(self) -> tuple[Sequence[Entry], str]:
+        """The entries of the file, and why it cannot be used; then there are none."""
         with self._lock:
             try:
                 found = _stamp(self.path)
@@ -120,7 +130,7 @@ class Users:
                 if str(error) != self._problem:
                     self._problem = str(error)
                     _log.error("no user has access: %s", error)
-            return self._entries
+            return self._entries, self._problem
 
 
 def _stamp(path: str) -> tuple[int, ...]:
@@ -184,6 +194,7 @@ def _parse(text: str, path: str) -> list[Entry]:
 
 def _entry(table: dict[str, Any], path: str) -> Entry:
     name = table.get("name")
+    name = clean_name(name) if isinstance(name, str) else name
     where = f"user {name!r} in {path}"
     unknown = sorted(set(table) - set(_KEYS))
     if unknown:
@@ -225,6 +236,7 @@ def put_user(path: str, entry: Entry) -> None:
 
 def remove_user(path: str, name: str) -> None:
     """Remove a user; NotFound if the file does not have it."""
+    name = clean_name(name)
     if name not in [entry.user.name for entry in read_users(path)]:
         raise NotFound(f"there is no user {name!r} in {path}; `holdfast web token --list` lists them")
     _rewrite(path, lambda text: _without(text, name), name, None)
@@ -264,7 +276,7 @@ def _without(text: str, name: str) -> str:
     for at, start in enumerate(starts):
         table = text[start : starts[at + 1] if at + 1 < len(starts) else len(text)]
         try:
-            names = [user.get("name") for user in tomllib.loads(table)["user"]]
+            names = [clean_name(str(user.get("name"))) for user in tomllib.loads(table)["user"]]
         except tomllib.TOMLDecodeError:
             names = []
         if names != [name]:

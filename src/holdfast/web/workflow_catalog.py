@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import NotFound
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.errors.store import close_matches, did_you_mean
+from holdfast.model.rows import RunRow
 from holdfast.model.views import WorkflowInfo
 from holdfast.operations.views import moment
 from holdfast.runtime.publication import describe
+from holdfast.runtime.replay_input import first_entry
 
 if TYPE_CHECKING:
     from holdfast.web.site import Context
@@ -32,6 +34,19 @@ def find_known(c: Context, name: str) -> WorkflowInfo:
             return one
     names = did_you_mean(close_matches(name, [one.name for one in known]))
     raise NotFound(f"there is no workflow {name!r}" + (names and f"; {names}"))
+
+
+def input_names(c: Context, run: RunRow) -> tuple[str, ...]:
+    """The parameters of the workflow of a run, in their order; none if they are not known, or have changed since."""
+    try:
+        started = first_entry(c.store.access.core, run)
+    except HoldfastError:  # a damaged entry must not hide the rest of the run
+        return ()
+    known = next((one for one in list_known(c) if one.name == started.get("workflow")), None)
+    if known is None or known.version != started.get("version"):
+        return ()
+    names = tuple(field.name for field in known.form.fields)
+    return names if len(started.get("args") or ()) <= len(names) else ()
 
 
 def _own(c: Context, name: str) -> WorkflowInfo:

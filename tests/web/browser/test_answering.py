@@ -209,6 +209,21 @@ def test_if_another_person_answers_first_the_card_says_so_and_keeps_the_text(
     expect(page.get_by_label("Note")).to_have_value("half a sentence")
 
 
+def test_an_answer_is_confirmed_on_the_page_of_the_gate_and_in_another_tab(site: Site, enter: Enter, gate: str) -> None:
+    visit = enter()
+    page, idle = visit.open(f"/runs/{gate}/gates/ask%231"), visit.context.new_page()
+    idle.goto(f"/runs/{gate}/gates/ask%231")
+    page.get_by_label("Yes").check()
+    page.get_by_role("button", name="Answer").last.click()
+    site.work()
+    for one in (page, idle):
+        expect(one.locator(".status.completed")).to_be_visible()
+        expect(one.get_by_text("Answered by ana").first).to_be_visible()
+        expect(one.get_by_text("What you typed")).to_have_count(0)
+        expect(one.get_by_label("Note")).to_have_count(0)
+    expect(page.get_by_text(f"Answered refund {gate}.")).to_be_visible()
+
+
 def test_several_gates_are_approved_after_a_page_that_lists_them(site: Site, enter: Enter, run_id: str) -> None:
     ids = [f"{run_id}-{number}" for number in range(3)]
     for one in ids:

@@ -109,6 +109,12 @@ class Options(msgspec.Struct, rename="kebab", kw_only=True):
             raise click.UsageError(str(error)) from error
         if options.proxy_header and not options.trust:
             raise click.UsageError("--proxy-header needs --trust CIDR: only a proxy at these addresses may name users")
+        for option, value in (("--role", options.role), ("--groups-header", options.groups_header)):
+            if value and not options.proxy_header:
+                raise click.UsageError(
+                    f"{option} is for users that a proxy names, with --proxy-header; "
+                    "`holdfast web token NAME --role ROLE --group NAME` gives others theirs"
+                )
         if (options.https_cert is None) != (options.https_key is None):
             raise click.UsageError("--https-cert and --https-key belong together")
         for path in (options.https_cert, options.https_key):
@@ -130,11 +136,13 @@ class Options(msgspec.Struct, rename="kebab", kw_only=True):
 def _serve(session: Session, options: Options, timeout: float, opens: bool) -> int:
     from holdfast.web.http_server import bind, is_loopback, serve
     from holdfast.web.live import Live
+    from holdfast.web.masking import check_masks
     from holdfast.web.render import renderer
     from holdfast.web.security import HostRules
     from holdfast.web.server import build
     from holdfast.web.site import Site
 
+    check_masks(options.mask)
     is_local = is_loopback(options.host)
     if not is_local and not options.users and not options.proxy_header:
         raise click.UsageError(
@@ -152,6 +160,11 @@ def _serve(session: Session, options: Options, timeout: float, opens: bool) -> i
         app = session.app(create=session.app_named() is not None)
         if session.app_named() is not None:
             app.publish_workflows()
+        elif app.store.url == "memory:":
+            raise click.UsageError(
+                "only the process that opened it sees a store in memory, so this page would stay empty; "
+                "name the store of the workers, as --store sqlite:PATH"
+            )
         location = session.where()
         where = location.shown if location is not None else app.store.url
         site = Site(app, access, renderer(), Live(), mask=options.mask, owns_app=False)
@@ -297,7 +310,7 @@ def token_command(
       holdfast web token --remove ben
     """
     with _extra():
-        from holdfast.web.identity import User
+        from holdfast.web.identity import User, clean_name
         from holdfast.web.state_directory import users_path
         from holdfast.web.users import Entry, hash_token, new_token, put_user, read_users, remove_user
     setting = web_settings().get("users")
@@ -307,6 +320,7 @@ def token_command(
         return _list(session, path, entries)
     if name is None:
         raise click.UsageError("name the user, or give --list")
+    name = clean_name(name)
     if removes:
         remove_user(path, name)
         if session.json:

@@ -8,14 +8,18 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.inspect.views import Timeline
+from holdfast.inspect.views import Row, Timeline
 from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
 from holdfast.model.views import CheckpointInfo, GateInfo, RunInfo
+from holdfast.operations.read import known_run
 from holdfast.runtime.replay_input import RESUME
 from holdfast.state.json_preview import to_jsonable
 from holdfast.web.api import schemas
+from holdfast.web.gate_list import has_expired
 from holdfast.web.masking import Masker
+from holdfast.web.plan_visibility import visible_plan
 from holdfast.web.site import Context
+from holdfast.web.workflow_catalog import input_names
 
 R = TypeVar("R", bound=schemas.Result)
 _USERS: Final = (Any, dict[str, Any], list[Any])
@@ -34,6 +38,7 @@ class Converter:
     """Converts what one response contains. It remembers which values it has masked, and hides them in texts."""
 
     def __init__(self, c: Context) -> None:
+        self._c = c
         self._user = c.user
         self.masker = Masker(c.site.mask)
 
@@ -51,11 +56,18 @@ class Converter:
                 continue
             value = getattr(view, name)
             if name in users:
-                value = self.value(value)
+                value = self._value_of(kind, view, name, value)
             elif name in _TEXTS:
                 value = self.masker.text(value)
             values[name] = list(value) if isinstance(value, tuple) else value
         return kind(**values)
+
+    def _value_of(self, kind: type[schemas.Result], view: object, name: str, value: Any) -> Any:
+        if kind is schemas.PlannedEffect and name == "arguments":
+            return to_jsonable(self.masker.arguments(value))
+        if isinstance(view, Row) and view.kind == "started":
+            return to_jsonable(self.masker.input(value))
+        return self.value(value)
 
     def results(self, kind: type[R], views: Iterable[object]) -> list[R]:
         """Results of several views."""
@@ -69,12 +81,14 @@ class Converter:
         """A gate, and whether the user of the request may answer it."""
         user, shown = self._user, self.masker.gate(gate)
         may_not = gate.may_answer(user.name, user.groups)
+        if may_not is None and has_expired(gate, self._c.store.access.core.clock.now_us()):
+            may_not = "it has expired"
         if may_not is None and not user.has_role("approver"):
             may_not = f"this needs the role approver, and {user.name!r} is {user.role}"
         return self.result(
             schemas.Gate,
             shown,
-            answer_schema=gate.form.json_schema(),
+            answer_schema=shown.form.json_schema(),
             approved=self.results(schemas.Approval, shown.approved),
             escalations=self.results(schemas.Escalation, shown.escalations),
             assigned=self.results(schemas.Assignment, shown.assigned),
@@ -104,8 +118,14 @@ class Converter:
     def learn(self, found: Timeline) -> None:
         """Note the masked values of a run, so that its texts do not repeat them."""
         if self.masker.is_active:
+            self.know_input(found.run.run_id)
             for row in found.rows:
-                self.masker.learn(row.result)
+                self.masker.input(row.result) if row.kind == "started" else self.masker.learn(row.result)
+
+    def know_input(self, run_id: str) -> None:
+        """Learn the names of the parameters of a run's workflow, by which its input is masked."""
+        if self.masker.is_active:
+            self.masker.parameters = input_names(self._c, known_run(self._c.store.access.core, run_id))
 
     def timeline(self, found: Timeline) -> schemas.Timeline:
         """What a run did."""
@@ -118,8 +138,9 @@ class Converter:
         metadata = {key: value for key, value in info.metadata.items() if key != RESUME}
         return self.result(schemas.Checkpoint, info, metadata=self.value(metadata))
 
-    def plan(self, plan: RollbackPlan, commit: str) -> schemas.Plan:
-        """The plan of a rollback."""
+    def plan(self, plan: RollbackPlan) -> schemas.Plan:
+        """The plan of a rollback, without effects of runs that the user may not see."""
+        plan, hidden = visible_plan(self._c, plan)
 
         def effects(found: tuple[EffectPlan, ...]) -> list[schemas.PlannedEffect]:
             return self.results(schemas.PlannedEffect, found)
@@ -127,7 +148,7 @@ class Converter:
         return self.result(
             schemas.Plan,
             plan,
-            commit=commit,
+            hidden_effects=hidden,
             undo=effects(plan.undo),
             irreversible=effects(plan.irreversible),
             in_doubt=effects(plan.in_doubt),

@@ -50,6 +50,7 @@ _GATE: Final = {
     "expires_at": None,
     "answered_at": None,
     "answered_by": None,
+    "question": "1f0c77a2d35b9e4c08",
     "may_answer": True,
     "may_not": None,
     "cursor": "1794561151480000/17/approve#1",
@@ -167,7 +168,7 @@ RESULTS: Final[dict[str, Any]] = {
     "Plan": {
         "run_id": "order-17",
         "to": 1,
-        "commit": "9f3c2b1a0d4e5f67",
+        "basis": "9f3c2b1a0d4e5f67",
         "undo": [
             {
                 "run_id": "order-17",
@@ -183,6 +184,7 @@ RESULTS: Final[dict[str, Any]] = {
         "in_doubt": [],
         "compensated": [],
         "detached_effects": [],
+        "hidden_effects": 0,
         "calls": ["pay#1"],
         "children": [],
         "missing": [],

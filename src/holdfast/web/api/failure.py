@@ -19,10 +19,11 @@ STATUSES: Final = {
     409: "The state of the run or gate does not allow this. Nothing was changed.",
     413: "The body is too large.",
     414: "The address is too long.",
-    415: "The body is not `application/json`.",
+    415: "The body is not `application/json`, or it is compressed.",
     421: "The page is not served under this host name.",
     422: "The body is JSON, but its values do not fit. Nothing was changed.",
     429: "Too many requests; wait and try again.",
+    431: "The headers are too large.",
     500: "A defect of the server, or damaged data in the store.",
     503: "The store does not respond, or too many streams are open; try again.",
 }
@@ -39,6 +40,7 @@ CODES: Final = {
     421: "unknown_host",
     422: "invalid",
     429: "too_many_requests",
+    431: "headers_too_large",
     500: "server_error",
     503: "unavailable",
 }

@@ -27,11 +27,17 @@ the user may not see does not exist for it. Ids in paths are percent-encoded, sl
 unknown fields are refused. Values of the user that JSON cannot express are objects with one key, such as
 `{"$datetime": …}`; masked values are `"•••"`. Times are in UTC."""
 
+_LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+_TAGS: Final = {
+    "runs": "Start runs, read them, and change their course.",
+    "gates": "Read, answer and reassign gates.",
+    "store": "The store as a whole, the user, and this document.",
+}
+
 
 def document(root: str = "") -> Json:
     """The document; `root` is the path at which the page is mounted."""
-    found = _document()
-    return {**found, "servers": [{"url": root}]} if root else found
+    return {**_document(), "servers": [{"url": root or "/"}]}
 
 
 @functools.cache
@@ -42,13 +48,14 @@ def _document() -> Json:
     structs = list(dict.fromkeys(structs))
     _, components = msgspec.json.schema_components(structs, ref_template=_REF)
     known = {kind.__name__: kind for kind in _all_structs(structs)}
-    schemas = {name: _describe(schema, known[name]) for name, schema in sorted(components.items())}
+    schemas = {name: _describe(_with_items(schema), known[name]) for name, schema in sorted(components.items())}
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:
         paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Holdfast", "version": "1", "description": _ABOUT},
+        "info": {"title": "Holdfast", "version": "1", "description": _ABOUT, "license": _LICENSE},
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -74,6 +81,7 @@ def _operation(operation: Operation) -> Json:
     summary, _, more = " ".join((operation.call.__doc__ or "").split()).partition(". ")
     found: Json = {
         "operationId": operation.name,
+        "tags": [_tag(operation.path)],
         "summary": summary.rstrip("."),
         "description": f"{more} Needs the role `{operation.role}`.".strip(),
         "security": [{"bearer": []}] if operation.changes else [{"bearer": []}, {"session": []}],
@@ -87,6 +95,12 @@ def _operation(operation: Operation) -> Json:
         found["requestBody"] = {"required": required, "content": {"application/json": content}}
     found["responses"] = _responses(operation)
     return found
+
+
+def _tag(path: str) -> str:
+    if "/gates" in path:
+        return "gates"
+    return "runs" if path.startswith("/runs") else "store"
 
 
 def _path_parameters(operation: Operation) -> list[Json]:
@@ -108,7 +122,7 @@ def _path_parameters(operation: Operation) -> list[Json]:
 def _query_parameters(operation: Operation) -> list[Json]:
     kind = operation.query
     (_,), components = msgspec.json.schema_components([kind], ref_template=_REF)
-    schema = components[kind.__name__]
+    schema = _with_items(components[kind.__name__])
     docs = _field_docs(kind)
     given = operation.example if operation.body is None and operation.example else {}
     found = []
@@ -118,6 +132,16 @@ def _query_parameters(operation: Operation) -> list[Json]:
         one |= {"example": given[name]} if name in given else {}
         found.append(one)
     return found
+
+
+def _with_items(schema: Any) -> Any:
+    """The schema, where an array of anything has `items`: some generators of clients leave it out otherwise."""
+    if isinstance(schema, list):
+        return [_with_items(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _with_items(part) for name, part in schema.items()}
+    return found | {"items": {}} if found.get("type") == "array" and "items" not in found else found
 
 
 def _responses(operation: Operation) -> Json:

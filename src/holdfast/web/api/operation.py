@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ from holdfast.web.routes import Page
 from holdfast.web.site import Context
 
 PREFIX: Final = "/api/v1"
+_HALF_PAIR: Final = "the JSON text is not valid Unicode: a text has one half of a surrogate pair without the other"
 Q = TypeVar("Q", bound=Query)
 B = TypeVar("B", bound=Body)
 
@@ -74,7 +76,7 @@ class Operation(NamedTuple):
     @property
     def statuses(self) -> list[int]:
         """The statuses of errors that it may answer with."""
-        found = {400, 401, 403, 414, 429, 500, 503, *self.errors}
+        found = {400, 401, 403, 405, 414, 421, 429, 431, 500, 503, *self.errors}
         found |= {404} if self.is_about_run else set()
         found |= {409, 413, 415, 422} if self.changes else set()
         return sorted(found)
@@ -165,12 +167,24 @@ def parse_body(kind: type[B], content_type: str, body: bytes) -> B:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+        problem = _HALF_PAIR if _has_half_pair(body) else f"the body is not JSON: {error}"
+        raise ApiError(400, problem, code="invalid_json") from None
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         problem = describe(error)
         raise ApiError(422, f"the body does not fit: {problem}", code="invalid_body", problems=[problem]) from None
+
+
+def _has_half_pair(body: bytes) -> bool:
+    """Whether the body is JSON except for half of a surrogate pair, such as `\\ud800`, in a text."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def describe(error: msgspec.ValidationError) -> str:

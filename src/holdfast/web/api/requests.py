@@ -13,6 +13,8 @@ from holdfast.web.api.schemas import Effects, GateState, Id, Status
 Limit = Annotated[int, Meta(ge=1, le=200)]
 Position = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Text = Annotated[str, Meta(max_length=512)]
+Mark = Annotated[str, Meta(max_length=64)]
+"""Identifies what a client has read."""
 
 
 class Query(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -135,6 +137,8 @@ class AnswerBody(Body, kw_only=True):
 
     answer: Any
     """It must fit the gate's `answer_schema`."""
+    question: Mark | None = None
+    """The `question` of the gate: refused with 409 if the gate asks another one now."""
 
 
 class RunAnswerBody(Body, kw_only=True):
@@ -143,6 +147,8 @@ class RunAnswerBody(Body, kw_only=True):
     answer: Any
     gate: Id | None = None
     """The gate, by its full name or the name people see. May be left out if the run has one open gate."""
+    question: Mark | None = None
+    """The `question` of the gate: refused with 409 if it asks another one now."""
 
 
 class ReassignBody(Body, kw_only=True):
@@ -176,8 +182,8 @@ class RollbackBody(Body, kw_only=True):
     """A journal position, a checkpoint's id, or a call or stage: to just before it."""
     force: bool = False
     """Roll back although some effects cannot be undone; these are left as they are."""
-    commit: Annotated[str, Meta(max_length=64)] | None = None
-    """The `commit` of the plan: refused with 409 if the run has changed since."""
+    basis: Mark | None = None
+    """The `basis` of the plan: refused with 409 if the run or a child has changed since."""
 
 
 class ForkBody(Body, kw_only=True):
@@ -193,3 +199,5 @@ class ForkBody(Body, kw_only=True):
     """Replaces the state. Masked values are not known to a client; use `update` if there are any."""
     update: dict[str, Any] | None = None
     """Values to set in the state, by paths such as `order.amount` or `/order/amount`."""
+    basis: Mark | None = None
+    """The `basis` of the rollback plan for the same place: refused with 409 if the run or a child has changed since."""

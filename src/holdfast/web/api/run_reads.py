@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import unquote
 
-from holdfast.errors import CheckpointNotFound, InvalidInput, RunNotFound
+from holdfast.errors import CheckpointNotFound, RunNotFound
 from holdfast.inspect.family import family
 from holdfast.inspect.refs import Located, changes_between
 from holdfast.inspect.threads import THREADS, thread_state
@@ -20,7 +20,7 @@ from holdfast.store.port import CheckpointQuery, Select
 from holdfast.web.api import requests, schemas
 from holdfast.web.api.convert import Converter
 from holdfast.web.api.operation import run_of
-from holdfast.web.masking import is_masked
+from holdfast.web.run_filter import check_metadata
 from holdfast.web.site import Context
 from holdfast.web.text_values import json_or_text
 
@@ -44,14 +44,13 @@ def list_runs(c: Context, query: requests.RunsQuery) -> schemas.RunPage:
     Runs of workflows that the user may not see are left out, so a page may have fewer runs than `limit`.
     """
     pairs = [text.partition("=") for text in query.metadata]
-    hidden = next((key for key, _, _ in pairs if is_masked((key,), c.site.mask)), None)
-    if hidden is not None:
-        raise InvalidInput(f"the metadata {hidden!r} is masked, so runs cannot be found by it")
+    metadata = {key: json_or_text(value) for key, _, value in pairs}
+    check_metadata(metadata, c.site.mask)
     chosen: dict[str, Any] = {
         "status": tuple(query.status) or None,
         "workflow": query.workflow or None,
         "prefix": query.prefix,
-        "metadata": {key: json_or_text(value) for key, _, value in pairs} or None,
+        "metadata": metadata or None,
     }
     found: list[RunInfo] = []
     after: str | None = query.after or None
@@ -78,10 +77,12 @@ def get_journal(c: Context, query: requests.JournalQuery) -> schemas.Journal:
 
     An entry of the kind `pruned` stands for all that were removed from its position through `data.through`.
     """
-    entries = c.store.journal(run_of(c), after=query.after, limit=query.limit)
+    run_id, convert = run_of(c), Converter(c)
+    convert.know_input(run_id)
+    entries = c.store.journal(run_id, after=query.after, limit=query.limit)
     last = entries[-1] if len(entries) == query.limit else None
     following = None if last is None else last.data["through"] if last.kind == PRUNED else last.position
-    return schemas.Journal(entries=Converter(c).results(schemas.Entry, entries), next=following)
+    return schemas.Journal(entries=convert.results(schemas.Entry, entries), next=following)
 
 
 def get_timeline(c: Context, query: requests.TimelineQuery) -> schemas.Timeline:

@@ -124,6 +124,8 @@ class Gate(Result, kw_only=True):
     expires_at: Moment | None
     answered_at: Moment | None
     answered_by: str | None
+    question: str
+    """Pass it with the answer, which is then refused if the gate asks another question now."""
     may_answer: bool
     """Whether the user of this request may answer it."""
     may_not: str | None
@@ -325,13 +327,13 @@ class PlannedEffect(Result, kw_only=True):
 
 
 class Plan(Result, kw_only=True):
-    """What a rollback would do."""
+    """What a rollback would do. It is refused if it has `hidden_effects`: those of runs that the user may not see."""
 
     run_id: str
     to: Count
     """The journal position to which the run is rolled back."""
-    commit: str
-    """Pass it to `rollback`, which is then refused if the run has changed since."""
+    basis: str
+    """Pass it to `rollback` or `fork`, which is then refused if the run or a child has changed since."""
     undo: list[PlannedEffect]
     """Effects that are undone, in this order."""
     irreversible: list[PlannedEffect]
@@ -340,6 +342,7 @@ class Plan(Result, kw_only=True):
     """Effects that the run has undone itself since."""
     detached_effects: list[PlannedEffect]
     """Effects of detached children, which would be performed again."""
+    hidden_effects: Count
     calls: list[str]
     """The recorded calls that run again."""
     children: list[str]

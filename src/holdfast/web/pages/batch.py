@@ -110,6 +110,7 @@ def _approve(c: Context, entry: Entry) -> tuple[str, str]:
             by=c.user.name,
             groups=c.user.groups,
             gate=entry.gate,
+            question=entry.question,
             via="web",
             enqueue=True,
         )

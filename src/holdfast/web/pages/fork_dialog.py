@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, RunError, RunExists
+from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, PlanChanged, RunError, RunExists
 from holdfast.ids import check_id
 from holdfast.inspect.family import split_origin
 from holdfast.model.rollback_plan import RollbackPlan
@@ -15,9 +16,18 @@ from holdfast.model.rows import RunRow
 from holdfast.web.masking import MASKED, Masker
 from holdfast.web.pages.act import VIA, describe, refused, to_run
 from holdfast.web.pages.rollback_dialog import effect_row, message_of
+from holdfast.web.plan_visibility import hidden_text, visible_plan
 from holdfast.web.routes import Page
 from holdfast.web.run_actions import missing_worker, read_run, with_warning
-from holdfast.web.run_places import STATE_CHARS_MAX, StateAt, parse_place, places_of, require_workflow, state_at
+from holdfast.web.run_places import (
+    STATE_CHARS_MAX,
+    StateAt,
+    masked_edit,
+    parse_place,
+    places_of,
+    require_workflow,
+    state_at,
+)
 from holdfast.web.run_start import new_run_id
 from holdfast.web.site import Context
 from holdfast.web.text_values import parse_lines
@@ -77,6 +87,7 @@ def fork(c: Context) -> Response:
                 effects=effects,
                 state=edit.state,
                 update=edit.update,
+                basis=c.value("basis") or None,
                 by=c.user.name,
                 via=VIA,
                 enqueue=True,
@@ -87,6 +98,9 @@ def fork(c: Context) -> Response:
             problems["new_run_id"] = message_of(error)
         except (InvalidInput, NotFound) as error:
             problems["set" if edit.update else "state" if edit.state is not None else "at"] = message_of(error)
+        except PlanChanged:
+            row = read_run(c, run_id)
+            problems["at"] = "The run has changed since this page was shown. Nothing was done; look at it again."
         except (Conflict, RunError) as error:
             return refused(c, run_id, _TITLE, error)
     if problems:
@@ -103,16 +117,44 @@ def _is_fork_of(c: Context, new_id: str, run_id: str) -> bool:
 def _edit(c: Context, row: RunRow, at: str) -> Edit:
     """Read how the state is to be changed. Masked values are never written back."""
     mode = c.value("edit", "keep")
+    unused = _unused(c, mode)
+    if unused:
+        return Edit(None, None, unused)
     if mode == "set":
         found, problem = parse_lines(c.value("set"))
         if not problem and not found:
             problem = "Write at least one line, such as order.amount=30"
         if not problem and MASKED in json.dumps(found, ensure_ascii=False):
             problem = f"{MASKED} stands for a value that is not shown; write the value itself"
+        if not problem and c.site.mask:
+            problem = _masked_problem(c, row, at, found)
         return Edit(None, found, {"set": problem} if problem else {})
     if mode == "replace":
         return _replacement(c, row, at)
     return Edit(None, None, {})
+
+
+def _masked_problem(c: Context, row: RunRow, at: str, update: dict[str, Any]) -> str:
+    try:
+        problem = masked_edit(c, row.run_id, parse_place(at) if at else None, None, update)
+    except (Conflict, RunError, InvalidInput, NotFound) as error:
+        return message_of(error)
+    return f"{problem[:1].upper()}{problem[1:]}"
+
+
+def _unused(c: Context, mode: str) -> dict[str, str]:
+    """The fields that were filled in although the chosen way to begin does not use them."""
+    found = {}
+    if mode != "set" and c.value("set").strip():
+        found["set"] = "These values would not be used: choose “Some values changed”, or empty this field"
+    if mode != "replace" and "state_shown" in c.form and c.value("state_shown") != _digest(c.value("state")):
+        found["state"] = "This state would not be used: choose “Another state”, or restore what was shown"
+    return found
+
+
+def _digest(text: str) -> str:
+    """Identifies the text of the state, however a browser writes its line breaks."""
+    return blake2b("\n".join(text.strip().splitlines()).encode(), digest_size=9).hexdigest()
 
 
 def _replacement(c: Context, row: RunRow, at: str) -> Edit:
@@ -138,10 +180,8 @@ def _no_constant(text: str) -> Any:
 
 def _place(c: Context, row: RunRow, at: str) -> tuple[int, RollbackPlan | None, str]:
     """The position of a place, what has happened since, and what is wrong with the place."""
-    if not at:
-        return row.position, None, ""
     try:
-        plan = c.app.rollback_plan(row.run_id, parse_place(at))
+        plan = c.app.rollback_plan(row.run_id, parse_place(at) if at else None)
     except HoldfastError as error:
         if not isinstance(error, (Conflict, RunError, InvalidInput, NotFound)):
             raise
@@ -162,7 +202,8 @@ def _dialog(c: Context, row: RunRow, at: str, problems: dict[str, str]) -> Respo
     text = _as_text(found.shown)
     if not found.why_not_whole and len(text) > STATE_CHARS_MAX:
         found = StateAt(None, "", 0, "The state is too large to be edited here. Single values can be set.")
-    since = (*plan.undo, *plan.irreversible, *plan.in_doubt) if plan is not None else ()
+    shown, hidden = visible_plan(c, plan) if plan is not None else (None, 0)
+    since = (*shown.undo, *shown.irreversible, *shown.in_doubt) if shown is not None else ()
     data: dict[str, Any] = {
         "title": f"Fork {row.run_id}",
         "run_id": row.run_id,
@@ -171,12 +212,15 @@ def _dialog(c: Context, row: RunRow, at: str, problems: dict[str, str]) -> Respo
         "position": position,
         "places": places_of(c, row),
         "effects_since": [effect_row(masker, row.run_id, one) for one in since],
+        "effects_hidden": hidden_text(hidden),
         "is_place_wrong": bool(problem),
+        "basis": plan.basis if plan is not None else "",
         "policies": POLICIES,
         "policy": c.value("effects", "reuse"),
         "mode": c.value("edit", "keep"),
         "state": found,
         "state_text": c.value("state") or text,
+        "state_shown": c.value("state_shown") or _digest(text),
         "shown_text": text if len(text) <= STATE_CHARS_MAX else "",
         "set_text": c.value("set"),
         "new_run_id": c.value("new_run_id"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -9,15 +10,17 @@ from zlib import crc32
 
 from starlette.responses import Response
 
+from holdfast.engine.effect_outcome import outcome_problems
 from holdfast.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
 from holdfast.forms import Problem
 from holdfast.model.rows import RunRow
 from holdfast.web.forms import FormView, edit_rows, parse
-from holdfast.web.gate_history import events_of, find_answer
+from holdfast.web.gate_history import events_of, find_answer, with_labels
 from holdfast.web.gate_list import Entry, Filter, GateList
 from holdfast.web.gate_view import GateView, gate_url
 from holdfast.web.masking import Masker
 from holdfast.web.routes import Page
+from holdfast.web.run_actions import reassigner_groups
 from holdfast.web.shown import show
 from holdfast.web.site import Context
 
@@ -48,8 +51,9 @@ def _page(c: Context, view: GateView, *, status: int = 200, typed: FormView | No
     info = view.info
     run = c.store.access.core.port.run(view.entry.run_id)
     answer = find_answer(c.store.access.core, run, info) if run is not None and info is not None else None
-    is_update = c.request.headers.get("HX-Request") == "true"
+    has_typed = c.request.headers.get("X-Typed") == "true"  # sent by app.js with a live update
     value = None if answer is None else Masker(c.site.mask).value(answer.value)
+    value = value if info is None else with_labels(info.form, value)
     data = {
         "title": f"{view.title or view.name} · {view.entry.run_id}",
         "g": view,
@@ -57,7 +61,7 @@ def _page(c: Context, view: GateView, *, status: int = 200, typed: FormView | No
         "answer_shown": None if answer is None else show(value, heading=3),
         "events": events_of(info, answer) if info is not None else [],
         "typed": typed.typed if typed is not None else [],
-        "keeps_form": is_update and not view.is_open,
+        "keeps_form": has_typed and not view.is_open,
         "refused": "",
         "wrong_who": "",
         "who": "",
@@ -85,7 +89,7 @@ def live(c: Context) -> Response:
         found = gates.find(run_id, gate)
         return "gone" if found is None else _mark(found, port.run(run_id), gates.now_us)
 
-    return c.site.live.response(f"gate {run_id} {gate}", mark, c.query("mark"))
+    return c.site.live.response(json.dumps(["gate", run_id, gate]), mark, c.query("mark"))
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -111,6 +115,7 @@ def answer(c: Context) -> Response:
     if edited is not None:
         return _page(c, GateView(c, entry, whole=True, values=edited[0], focus=edited[1]))
     value, problems = parse(info.form, c.form)
+    problems = problems or outcome_problems(info.purpose, value)
     if not problems:
         try:
             c.app.answer(
@@ -119,6 +124,7 @@ def answer(c: Context) -> Response:
                 by=c.user.name,
                 groups=c.user.groups,
                 gate=entry.gate,
+                question=info.question,
                 via="web",
                 enqueue=True,
             )
@@ -175,7 +181,8 @@ def reassign(c: Context) -> Response:
     if not names:
         return _page(c, view, status=422, wrong_who="Name at least one person or group.", **kept)
     try:
-        c.app.reassign(entry.run_id, names, gate=entry.gate, by=c.user.name, reason=reason, via="web")
+        groups = reassigner_groups(c)
+        c.app.reassign(entry.run_id, names, gate=entry.gate, by=c.user.name, groups=groups, reason=reason, via="web")
     except InvalidInput as error:
         return _page(c, view, status=422, wrong_who=str(error), **kept)
     except Conflict as error:

@@ -1,6 +1,6 @@
 """The rollback dialog: choose a place, read the plan, then roll back.
 
-The plan is bound to the commit of the run it was made for. If the run has changed since, the new plan is shown instead.
+The plan is bound to the state of the run and its children. If one of them has changed since, the new plan is shown.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, RollbackRefused, RunError
+from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, PlanChanged, RollbackRefused, RunError
 from holdfast.ids import display_name
 from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
 from holdfast.model.rows import ROLLING_BACK, RunRow
 from holdfast.web.masking import Masker
 from holdfast.web.pages.act import VIA, describe, refused, to_run
+from holdfast.web.plan_visibility import REFUSED, hidden_text, visible_plan
 from holdfast.web.routes import Page
 from holdfast.web.run_actions import app_without_workflows, missing_worker, read_run, with_warning
 from holdfast.web.run_places import parse_place, places_of, require_workflow
@@ -22,6 +23,7 @@ from holdfast.web.site import Context
 
 _TITLE: Final = "Roll back"
 _CALLS_SHOWN: Final = 50
+_CHANGED: Final = "The run has changed since the plan was shown. Nothing was done; this is the plan now."
 
 
 def show_rollback(c: Context) -> Response:
@@ -41,6 +43,7 @@ def roll_back(c: Context) -> Response:
     c.section = "Runs"
     run_id = c.run_id()
     app, force = app_without_workflows(c), c.value("force") == "1"
+    to, basis = c.value("to"), c.value("basis")
     try:
         row = read_run(c, run_id)
         require_workflow(c, row)
@@ -48,15 +51,15 @@ def roll_back(c: Context) -> Response:
             app.rollback(run_id, by=c.user.name, force=force, enqueue=True, via=VIA)
             sentence = "The rollback continues; a worker performs it"
             return to_run(c, run_id, with_warning(c, row.workflow, sentence) + ".")
-        to = c.value("to")
-        if row.commit_id.hex() != c.value("commit"):
-            text = "The run has changed since the plan was shown. Nothing was done; this is the plan now."
-            return _dialog(c, row, to, changed=text, status=409)
         plan = app.rollback_plan(run_id, parse_place(to))
-        app.rollback(run_id, plan.to, by=c.user.name, force=force, enqueue=True, via=VIA)
+        if visible_plan(c, plan)[1]:
+            raise RunError(f"run {run_id!r} was not rolled back: {REFUSED}")
+        app.rollback(run_id, plan.to, by=c.user.name, force=force, basis=basis, enqueue=True, via=VIA)
     except RollbackRefused as error:
         text = "The rollback was refused, because some effects cannot be undone. Nothing was done."
         return _dialog(c, read_run(c, run_id), str(error.plan.to), changed=text, status=409)
+    except PlanChanged:
+        return _dialog(c, read_run(c, run_id), to, changed=_CHANGED, status=409)
     except (Conflict, RunError, InvalidInput, NotFound) as error:
         return refused(c, run_id, _TITLE, error)
     count = len(plan.undo)
@@ -75,12 +78,14 @@ def _dialog(c: Context, row: RunRow, to: str, *, changed: str = "", status: int 
         "places": places_of(c, row),
         "problem": problem,
         "changed": changed,
-        "commit": row.commit_id.hex(),
         "is_open": row.status == ROLLING_BACK,
         "missing": missing_worker(c, row.workflow),
     }
     if plan is not None:
+        plan, hidden = visible_plan(c, plan)
         data |= _sections(c, plan)
+        if hidden:
+            data["changed"] = " ".join([changed, f"It concerns {hidden_text(hidden)}, so it would be refused."]).strip()
     return c.page("rollback.html", {"plan": plan, **data}, status=400 if problem and status == 200 else status)
 
 
@@ -127,7 +132,10 @@ def effect_row(masker: Masker, run_id: str, effect: EffectPlan) -> dict[str, Any
         "tool": effect.tool,
         "undo": effect.undo,
         "run_id": effect.run_id if effect.run_id != run_id else "",
-        "arguments": masker.value([*effect.arguments, *([effect.keywords] if effect.keywords else [])]),
+        "arguments": [
+            *masker.arguments(effect.arguments),
+            *([masker.value(effect.keywords)] if effect.keywords else []),
+        ],
         "result": masker.value(effect.result),
     }
 

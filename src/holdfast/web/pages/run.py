@@ -66,6 +66,8 @@ class RowView(NamedTuple):
 
 def show_run(c: Context) -> Response:
     """Show the timeline."""
+    if c.request.path_params["run_id"] == "bulk" and c.store.port.run("bulk") is None:
+        return c.redirect("/runs")  # the address of the form that changes several runs
     run = open_run(c, "", entries=ENTRIES)
     first, last = _range(c)
     page, problem = run.page, ""
@@ -158,7 +160,7 @@ def _view(run: OpenRun, row: Row, scale: Scale, seen: dict[str, int]) -> RowView
     masker = run.masker
     name = f"row-{row.kind}-{row.first}"
     seen[name] = seen.get(name, 0) + 1
-    shown = masker.value(_result(row))
+    shown = masker.input(_result(row)) if row.kind == "started" else masker.value(_result(row))
     result, is_cut = ("", False) if shown is None else preview(shown, nodes=_RESULT_NODES, chars=_RESULT_CHARS)
     return RowView(
         id=name if seen[name] == 1 else f"{name}-{seen[name]}",
@@ -199,7 +201,8 @@ def _facts(row: Row) -> list[str]:
     if row.kind in ("map", "gather"):
         found.append(f"{row.count:,} branch{'es' if row.count != 1 else ''}")
     elif row.kind == "loop" and row.count:
-        found.append(f"{row.count:,} turn{'s' if row.count != 1 else ''}")
+        here = " on this page" if row.state == "continues" else ""
+        found.append(f"{row.count:,} turn{'s' if row.count != 1 else ''}{here}")
     found += [f"by {row.by}" + (f" via {row.via}" if row.via else "")] if row.by else []
     found += [f"next {row.next_node}"] if row.next_node and row.kind in ("checkpoint", "stage", "turn") else []
     return found

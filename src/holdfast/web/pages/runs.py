@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
 from holdfast.errors import HoldfastError
 from holdfast.inspect.run_list import PAGE, RunFilter, RunLine, RunPage, read_marks, run_page
+from holdfast.model.rows import RunRow as StoredRun
 from holdfast.model.views import RunInfo
+from holdfast.notifications.events import WORKFLOW as NOTIFY
 from holdfast.store.port import RunQuery
 from holdfast.web.links import gate_url
 from holdfast.web.markdown import plain_line
@@ -22,6 +25,8 @@ from holdfast.web.tree import one_line
 
 STATUSES: Final = ("waiting", "running", "ready", "paused", "rolling_back", "failed", "completed", "cancelled")
 """All statuses, in the order of the chips."""
+OWN_COUNTED_MAX: Final = 1_000
+"""With more runs that Holdfast started itself, the others are not counted."""
 _TRAIL_MAX: Final = 20
 _NUMBER_CHARS: Final = 18
 _METADATA_SHOWN: Final = 3
@@ -38,12 +43,13 @@ def list_runs(c: Context) -> Response:
     mark = "" if wrong else _mark(c, wanted, before)
     page = RunPage(lines=(), following=None) if wrong else run_page(c.store, wanted, before=before)
     masker = Masker(c.site.mask)
-    query = text.query()
+    query, own = text.query(), _own_runs(c)
     data: dict[str, Any] = {
         "title": "Runs",
         "text": text,
         "wrong": wrong,
-        "chips": _chips(c, text, read_counts(c) if text.is_by_status else None),
+        "chips": _chips(c, text, _shown_counts(c, text, own) if text.is_by_status else None),
+        "has_own": bool(own),
         "quick": _quick(c, text),
         "rows": [_row(c, line, masker) for line in page.lines],
         "page": page,
@@ -91,6 +97,21 @@ def _mark(c: Context, wanted: RunFilter, before: int | None) -> str:
 def read_counts(c: Context) -> dict[str, int] | None:
     """How many runs there are of each status; None if the user may not see all of them."""
     return dict(c.store.counts().runs) if c.user.sees_all else None
+
+
+def _own_runs(c: Context) -> list[StoredRun]:
+    """The newest runs that Holdfast started itself, one more than are counted."""
+    return c.store.port.runs(RunQuery(workflow=NOTIFY, limit=OWN_COUNTED_MAX + 1)) if c.user.can_see(NOTIFY) else []
+
+
+def _shown_counts(c: Context, text: FilterText, own: list[StoredRun]) -> dict[str, int] | None:
+    """How many of the listed runs there are of each status; None if that is not known."""
+    counts = read_counts(c)
+    if counts is None or text.own:
+        return counts
+    if len(own) > OWN_COUNTED_MAX:
+        return None
+    return dict(Counter(counts) - Counter(row.status for row in own))
 
 
 # --- links -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from holdfast.ids import check_id
 from holdfast.model.views import WorkflowInfo
 from holdfast.store.capabilities import WorkerRegistry
 from holdfast.web.forms import FormView, Values, edit_rows, parse
+from holdfast.web.markdown_inline import inline
 from holdfast.web.pages.act import to_run
 from holdfast.web.pages.rollback_dialog import message_of
 from holdfast.web.routes import Page
@@ -22,6 +23,8 @@ from holdfast.web.run_start import InputRefused, new_run_id, start
 from holdfast.web.site import Context
 from holdfast.web.text_values import parse_lines
 from holdfast.web.workflow_catalog import find_known, list_known
+
+_LABELS: Final = {"run_id": "Id", "metadata": "Metadata"}
 
 
 def list_workflows(c: Context) -> Response:
@@ -32,7 +35,7 @@ def list_workflows(c: Context) -> Response:
         {name for names in port.workers().values() for name in names} if isinstance(port, WorkerRegistry) else None
     )
     rows = [
-        {"name": one.name, "doc": one.doc, "url": workflow_url(c, one.name), "fields": len(one.form.fields)}
+        {"name": one.name, "doc": inline(one.doc), "url": workflow_url(c, one.name), "fields": len(one.form.fields)}
         | {"is_executed": running is None or one.name in running}
         for one in list_known(c)
     ]
@@ -103,7 +106,13 @@ def _is_free(info: WorkflowInfo) -> bool:
 def _values(c: Context, info: WorkflowInfo) -> tuple[dict[str, Any], list[Problem]]:
     if not _is_free(info):
         values, problems = parse(info.form, c.form)
-        return values, problems
+        empty = [
+            Problem(field.name, "must not be empty")
+            for field in info.form.fields
+            if field.kind == "text" and field.required and not field.has_default and not field.nullable
+            if not problems and not str(values[field.name]).strip()
+        ]
+        return values, problems or empty
     text = c.value("input").strip() or "{}"
     try:
         value = json.loads(text)
@@ -128,11 +137,16 @@ def _form(
     before = problems.pop("before", "")
     has_failed = bool(found or problems or before)
     generated = c.value("generated")
+    view = FormView(info.form, values, found or (), focus=focus)
+    input_problems = [text for _, text in view.problems]
+    view.problems += [(name, f"{_LABELS[name]}: {text}") for name, text in problems.items()]
     data = {
         "title": f"Start {info.name}",
         "workflow": info,
         "action": workflow_url(c, info.name),
-        "view": FormView(info.form, values, found or (), focus=focus),
+        "doc": inline(info.doc),
+        "view": view,
+        "input_problems": input_problems,
         "is_free": _is_free(info),
         "input_text": c.value("input"),
         "run_id": c.value("run_id"),

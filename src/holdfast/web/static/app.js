@@ -43,6 +43,34 @@ const restore = () => {
 document.addEventListener("htmx:after:swap", restore);
 restore();
 
+// The server keeps a form on the page although its gate accepts no answer any more, if it was typed into.
+const typed = new Set();
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("#answer form");
+  if (form) typed.add(form.id);
+});
+document.addEventListener("htmx:config:request", (event) => {
+  if ([...typed].some((id) => document.getElementById(id))) event.detail.ctx.request.headers["X-Typed"] = "true";
+});
+
+// A notice is shown while live updates do not arrive.
+const live = document.getElementById("live");
+if (live) {
+  const lost = document.getElementById("lost");
+  const setLost = (isLost) => () => {
+    if (isLost === Boolean(lost.firstChild)) return;
+    const notice = document.createElement("p");
+    notice.className = "warning";
+    notice.textContent = lost.dataset.text;
+    lost.replaceChildren(...(isLost ? [notice] : []));
+  };
+  ["htmx:sse:error", "htmx:response:error", "htmx:error"].forEach((name) => live.addEventListener(name, setLost(true)));
+  live.addEventListener("htmx:sse:after:connection", setLost(false));
+  // An update that failed is tried again: the server reports each change once.
+  const again = (event) => { if (event.target.id === "main") setTimeout(() => live.dispatchEvent(new Event("changed")), 2000); };
+  ["htmx:response:error", "htmx:error"].forEach((name) => document.addEventListener(name, again));
+}
+
 // Times inside ".tick" count on: "4 s ago", "in 3 min".
 const span = (seconds) => {
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
