@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 # One worker more than there are cores: some tests wait for leases, timers and other processes.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: demo test test-browser check format bench bench-web torture langgraph-upstream lock clean
+.PHONY: demo test test-browser test-adapters check format bench bench-web torture langgraph-upstream lock clean
 
 demo: .venv/.ready
 	@$(BIN)/python -m holdfast.demo
@@ -24,6 +24,10 @@ test: .venv/.ready
 # A part of `make test`: the page in a real browser, /usr/bin/chromium. Without it these tests are skipped.
 test-browser: .venv/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/web/browser $(ARGS)
+
+# Each adapter with its framework, in an environment of its own: make test-adapters NAMES="burr adk" OLDEST=1
+test-adapters: .venv/.ready
+	$(BIN)/python scripts/test_adapters.py $(if $(OLDEST),--oldest) $(NAMES)
 
 check: .venv/.ready
 	$(BIN)/ruff format --check .
@@ -71,7 +75,8 @@ bench-web: .venv/.ready
 lock: .venv/.ready
 	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements/uv.txt -
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group dev --extra cli --extra postgres --extra langgraph --extra web -o requirements/dev.txt pyproject.toml
+	$(BIN)/python scripts/test_adapters.py --lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group bench --group build --group servers --extra postgres -o requirements/bench.txt pyproject.toml
 
 clean:
-	rm -rf .venv .venv-bench
+	rm -rf .venv .venv-bench .venv-adapters

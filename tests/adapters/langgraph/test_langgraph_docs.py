@@ -14,6 +14,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 
+from holdfast import App
 from holdfast.adapters import langgraph as adapter
 from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer
 from tests.adapters.langgraph.material import Plain, config, said
@@ -50,7 +51,8 @@ def test_every_public_thing_has_an_example_and_it_runs(
         names = {
             "HoldfastSaver": HoldfastSaver, "StrictSerializer": StrictSerializer, "Command": Command, "Order": Order,
             "migrate": adapter.migrate, "saver": saver, "graph": graph, "builder": builder,
-            "config": config("thread-1"), "timedelta": dt.timedelta,
+            "config": config("thread-1"), "timedelta": dt.timedelta, "app": App(saver.store),
+            "run_graph": adapter.run_graph,
         }  # fmt: skip
         exec(compile(example, name, "exec", dont_inherit=True), names)
 

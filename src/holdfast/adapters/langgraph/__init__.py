@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.adapters.langgraph.graph_runs import GuardedGraph, run_graph
 from holdfast.adapters.langgraph.migration import Migrated, migrate
 from holdfast.adapters.langgraph.retention import Retained
 from holdfast.adapters.langgraph.saver import HoldfastSaver
@@ -9,6 +10,7 @@ from holdfast.adapters.langgraph.serde import StrictSerializer, TypeRefused, Val
 from holdfast.adapters.langgraph.thread import ThreadClaim
 
 __all__ = [
+    "GuardedGraph",
     "HoldfastSaver",
     "Migrated",
     "Retained",
@@ -17,4 +19,5 @@ __all__ = [
     "TypeRefused",
     "ValueUnreadable",
     "migrate",
+    "run_graph",
 ]

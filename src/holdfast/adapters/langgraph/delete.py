@@ -14,7 +14,8 @@ from holdfast.adapters.langgraph import delta_channels
 from holdfast.adapters.langgraph.get import PAGE_OF_ALL, find
 from holdfast.adapters.langgraph.put import attach
 from holdfast.adapters.langgraph.retention_policy import Choose, keep_latest, remove_named
-from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, access_for, require_thread, stored_status
+from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, require_thread, stored_status
+from holdfast.adapters.shared.run_claim import access_for
 from holdfast.drivers import Plan
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.ids import check_id

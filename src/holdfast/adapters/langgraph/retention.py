@@ -13,7 +13,8 @@ from holdfast.adapters.langgraph import delete
 from holdfast.adapters.langgraph.delta_channels import retry_if_changed
 from holdfast.adapters.langgraph.put import FINE
 from holdfast.adapters.langgraph.retention_policy import keep_recent
-from holdfast.adapters.langgraph.thread import WORKFLOW, access_for, require_thread
+from holdfast.adapters.langgraph.thread import WORKFLOW, require_thread
+from holdfast.adapters.shared.run_claim import access_for
 from holdfast.clock import US
 from holdfast.drivers import Plan
 from holdfast.errors import DamagedData, InvalidInput, RunClaimed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -16,13 +16,16 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.pregel import Pregel
 
 from holdfast.adapters.langgraph import delete, delta_channels, get, retention
 from holdfast.adapters.langgraph import put as put_operations
 from holdfast.adapters.langgraph.cache import CheckpointCache
+from holdfast.adapters.langgraph.graph_runs import GuardedGraph
 from holdfast.adapters.langgraph.retention import Age, Retained
 from holdfast.adapters.langgraph.serde import Allowed, StrictSerializer
-from holdfast.adapters.langgraph.thread import ThreadClaim, access_for
+from holdfast.adapters.langgraph.thread import ThreadClaim
+from holdfast.adapters.shared.run_claim import access_for
 from holdfast.drivers import Plan
 from holdfast.errors import InvalidInput
 from holdfast.open_store import open as open_store
@@ -31,6 +34,8 @@ from holdfast.operations.store import Store
 from holdfast.runtime.app_core import Owner
 
 Result = TypeVar("Result")
+_RUNTIME: Final = "__pregel_runtime"
+"""LangGraph's name of the object that all calls of one execution share."""
 
 
 class HoldfastSaver(BaseCheckpointSaver[Any]):
@@ -71,6 +76,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that `config` names, or the newest of its namespace, or None."""
+        self._claimed_access(config)  # the first call of an execution: the claim of this context is its claim
         return get.get_tuple(self._core, self.serde, self._cache, config)
 
     def list(
@@ -207,6 +213,15 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         return ThreadClaim(self._core, self._owner, thread_id, lease)
 
+    def guard(self, graph: Pregel[Any, Any, Any, Any], *, lease: float = 30.0) -> GuardedGraph:
+        """Return the graph with calls that claim their thread, so that only one process at a time executes it.
+
+        Example:
+            graph = saver.guard(builder.compile(checkpointer=saver))
+            graph.invoke(Command(resume=True), config)  # RunClaimed if another process executes this thread
+        """
+        return GuardedGraph(self, graph, lease)
+
     def retain(
         self,
         *,
@@ -305,4 +320,5 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         return delete.delete_thread(self.access, str(thread_id))
 
     def _claimed_access(self, config: RunnableConfig) -> Access:
-        return access_for(self._core, str((config.get("configurable") or {}).get("thread_id")))
+        configurable = config.get("configurable") or {}
+        return access_for(self._core, str(configurable.get("thread_id")), configurable.get(_RUNTIME))

@@ -3,36 +3,25 @@
 A thread is a run of the workflow "langgraph" with the id of the thread. A checkpoint namespace is a lane. The lane of a
 namespace that is too long for a name is named by its beginning and its hash, and the checkpoint records the namespace.
 
-One process at a time executes a claimed thread. LangGraph does not notify a saver when a run of the graph begins and
-ends, so the caller marks it with `with saver.claim(thread_id):`. Inside, all saves of this thread carry the claim, and
-other owners can neither claim the thread nor write to it. The claim is bound to the context, which LangGraph passes on
-to its own threads and tasks: another thread of the program is refused like another process, and so is a forked process.
+One process at a time executes a claimed thread; see `adapters.shared.run_claim`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import threading
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from blake3 import blake3
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint
 
-from holdfast.clock import US
-from holdfast.drivers import Plan
-from holdfast.errors import ClaimLost, HoldfastError, InvalidInput, RunClaimed, WorkflowConflict
+from holdfast.adapters.shared.run_claim import RunClaim
+from holdfast.errors import InvalidInput, WorkflowConflict
 from holdfast.ids import check_id
 from holdfast.limits import ID_BYTES_MAX
-from holdfast.model.commit import Commit, NewRun, Refused, TakeClaim
 from holdfast.model.rows import COMPLETED, WAITING, RunRow
 from holdfast.operations.checkpoint_needs import THREADS
-from holdfast.operations.claims import end_claim, lease_us_of, renewal, take_or_revoke_dead
-from holdfast.operations.context import Access, Holder, StoreContext, require_committed
+from holdfast.operations.context import StoreContext
 from holdfast.runtime.app_core import Owner
 from holdfast.store.port import Select
 
@@ -149,23 +138,8 @@ def attachment_leaves_work(key: str) -> bool:
     return key.startswith(_INTERRUPT_KEY) or (key.startswith("w") and key.partition(":")[2] == NULL_TASK)
 
 
-# --- claims ----------------------------------------------------------------------------------------------------------
-
-_RENEWALS_PER_LEASE: Final = 3
-_held: ContextVar[Mapping[tuple[int, int, str], Holder]] = ContextVar("holdfast_langgraph_claims")
-"""The claims of this context, by process, store and thread."""
-
-
-def access_for(core: StoreContext, thread_id: str) -> Access:
-    """Return the caller's access to a thread, through its claim if it has one."""
-    return Access(core, _held.get({}).get((os.getpid(), id(core), thread_id)))
-
-
-class ThreadClaim:
+class ThreadClaim(RunClaim):
     """The exclusive right to execute a thread within `with` or `async with`, from `saver.claim`.
-
-    The lease is renewed in the background. If the process dies, the claim ends when the lease expires; on SQLite and in
-    a directory immediately, because the lock of the process is released.
 
     Example:
         with saver.claim("thread-1"):
@@ -174,98 +148,4 @@ class ThreadClaim:
 
     def __init__(self, core: StoreContext, owner: Owner, thread_id: str, lease: float) -> None:
         self.thread_id = check_id("thread_id", str(thread_id))
-        self._lease_us = lease_us_of(lease)
-        self._core = core
-        self._owner = owner
-        self._holder: Holder | None = None
-        self._ended = threading.Event()
-        self._undoing: asyncio.Task[None] | None = None
-
-    @property
-    def fence(self) -> int:
-        """An integer that grows with every claim. Pass it to systems that can refuse older ones."""
-        if self._holder is None:
-            raise InvalidInput(f"the claim of thread {self.thread_id!r} is only held inside `with`")
-        return self._holder.fence
-
-    def _take(self) -> Plan[None]:
-        """Take the claim, and create the thread if it does not exist, in one commit."""
-        if self._holder is not None:
-            raise InvalidInput(f"the claim of thread {self.thread_id!r} is already held; call saver.claim again")
-        token, place = self._core.ids.token, Access(self._core)
-        take = TakeClaim((yield lambda: self._owner.name), token(16), self._lease_us, revive=True)
-        commit = Commit(self.thread_id, token(8), create=NewRun(), workflow=WORKFLOW, take=take)
-        row = require_committed(place, commit, (yield from take_or_revoke_dead(place, commit))).run
-        self._holder = Holder(take.owner, row.incarnation, row.fence, take.nonce)
-
-    def _hold(self) -> None:
-        """Bind the claim to this context, and start to renew the lease."""
-        assert self._holder is not None
-        _held.set({**_held.get({}), self._key: self._holder})
-        self._ended = threading.Event()
-        renewing = threading.Thread(target=self._renew, args=(self._ended,), name="holdfast-claim", daemon=True)
-        renewing.start()
-
-    @property
-    def _key(self) -> tuple[int, int, str]:
-        return os.getpid(), id(self._core), self.thread_id
-
-    def _renew(self, ended: threading.Event) -> None:
-        access = Access(self._core, self._holder)
-        while not ended.wait(self._lease_us / US / _RENEWALS_PER_LEASE):
-            commit = renewal(access, self.thread_id, self._lease_us)
-            try:
-                if isinstance(self._core.committer.commit(commit), Refused):
-                    return  # another owner has the thread; every write through this claim is refused
-            except HoldfastError:
-                continue  # the store failed; the next renewal tries again
-
-    def _end(self) -> Plan[None]:
-        self._ended.set()
-        holder, self._holder = self._holder, None
-        assert holder is not None
-        # Claims may end in any order, and in another context than they began in, as generators do. So this claim is
-        # removed from the current mapping; the previous mapping is not restored.
-        held = _held.get({})
-        if held.get(self._key) == holder:
-            _held.set({key: other for key, other in held.items() if key != self._key})
-        return self._release(Access(self._core, holder))
-
-    def _release(self, access: Access) -> Plan[None]:
-        """Release the claim, and set the status of the thread in the same commit."""
-        status = yield lambda: stored_status(self._core, self.thread_id)
-        yield from end_claim(access, self.thread_id, status)
-
-    def __enter__(self) -> Self:
-        Access(self._core).run(self._take())
-        self._hold()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            Access(self._core).run(self._end())
-        except (ClaimLost, RunClaimed):
-            if error is None:
-                raise
-
-    async def __aenter__(self) -> Self:
-        taking = asyncio.ensure_future(self._core.awaiting.run(self._take()))
-        try:
-            await asyncio.shield(taking)
-        except asyncio.CancelledError:  # the claim may still be taken; release it then
-            self._undoing = asyncio.create_task(self._undo(taking))
-            raise
-        self._hold()
-        return self
-
-    async def _undo(self, taking: asyncio.Future[None]) -> None:
-        with contextlib.suppress(HoldfastError):
-            await taking
-            await self._core.awaiting.run(self._end())
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            await self._core.awaiting.run(self._end())
-        except (ClaimLost, RunClaimed):
-            if error is None:
-                raise
+        super().__init__(core, owner, self.thread_id, lease, WORKFLOW, stored_status)

@@ -1,0 +1,1 @@
+"""What all adapters share: recorded model and tool calls, approvals, session logs, claims around foreign code."""

@@ -1,0 +1,275 @@
+"""Calls of an agent framework inside a run: model calls as steps, tool calls as effects, approvals as gates.
+
+Keys come only from what is recorded, such as the id of a tool call in the model's response, so that a replay of the
+framework's own loop finds every record again. Without a run all adapters are transparent: `current` returns None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import re
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from blake3 import blake3
+
+from holdfast.engine.approvals import Escalate
+from holdfast.engine.failures import Classifier
+from holdfast.engine.scope import Scope
+from holdfast.errors import EffectFailed, HoldfastError, InvalidInput, StepFailed
+from holdfast.forms import field
+from holdfast.runtime.async_run import AsyncRun
+from holdfast.runtime.run_base import DoubtPolicy, Errors, RetryLike, current_run
+
+Body = Callable[[], Awaitable[object]]
+_RECORDED: Final = "recorded"
+_PLAIN: Final = re.compile(r"[\w .:()@+=,-]{1,300}")
+_PROMPT_CHARS_MAX: Final = 400
+_VALUE_CHARS_MAX: Final = 80
+_MARKUP: Final = frozenset('`*[]<>\\#|~&!_"')
+
+_unit: contextvars.ContextVar[str | None] = contextvars.ContextVar("holdfast_unit", default=None)
+"""The idempotency key of the recorded call that the calling code belongs to; empty if it has none."""
+_counters: weakref.WeakKeyDictionary[Scope, Counter[str]] = weakref.WeakKeyDictionary()
+
+
+class AgentStopped(BaseException):
+    """The run cannot go on, and the model must not be told: it might call the tool again. `__cause__` is the error.
+
+    Frameworks turn every `Exception` of a tool into a message for the model, so this is not an `Exception`. It fails
+    the run.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToolPolicy:
+    """How the calls of a tool are recorded, and who approves them. Adapters take it as a dict of these names.
+
+    `record="effect"`: the intent is recorded, then the call, then its outcome; the other options are those of
+    `run.effect`. `"step"`: the result is recorded, and a call that was interrupted is repeated; for tools that only
+    read. `"none"`: nothing is recorded, and the tool is called again on every resume; for tools that run another agent
+    whose calls are recorded themselves. `check` and `undo` get the arguments of the call as one dict.
+    """
+
+    record: Literal["effect", "step", "none"] = "effect"
+    in_doubt: DoubtPolicy = "ask"
+    check: Callable[..., Any] | None = None
+    undo: Callable[..., Any] | str | None = None
+    retry: RetryLike = None
+    timeout: float | None = None
+    not_done: Errors = ()
+    doubtful: Errors = ()
+    classify: Classifier | None = None
+    who: str | Iterable[str] | None = None
+    approvals: int = 1
+    not_by: str | Iterable[str] | None = None
+    escalate: Escalate | None = None
+    expires: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("record", ("effect", "step", "none")), ("in_doubt", ("ask", "retry", "fail"))):
+            if getattr(self, name) not in allowed:
+                raise InvalidInput(f"{name} of a tool must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+
+    @classmethod
+    def of(cls, given: ToolPolicy | Mapping[str, Any] | None, tool: str) -> ToolPolicy:
+        """The policy that a user has given for a tool."""
+        if given is None:
+            return DEFAULT
+        if isinstance(given, ToolPolicy):
+            return given
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"the policy of tool {tool!r} must be a dict, not {type(given).__name__}")
+        names = [each.name for each in dataclasses.fields(cls)]
+        unknown = [str(name) for name in given if name not in names]
+        if unknown:
+            raise InvalidInput(f"the policy of tool {tool!r} has no option {unknown[0]!r}; it has {', '.join(names)}")
+        try:
+            return cls(**given)
+        except InvalidInput as error:
+            raise InvalidInput(f"the policy of tool {tool!r}: {error}") from None
+
+
+DEFAULT: Final = ToolPolicy()
+
+
+class ToolCall(NamedTuple):
+    """A tool call that the model's recorded response asks for."""
+
+    id: str
+    """Recorded in the response; unique within the run."""
+    name: str
+    arguments: Mapping[str, Any]
+    policy: ToolPolicy = DEFAULT
+
+
+class Decision(NamedTuple):
+    """The answer to an approval."""
+
+    approved: bool
+    note: str
+
+
+class Given(NamedTuple):
+    """A result that a person or `check` has given for a call in doubt: a plain value, not in the recorded form."""
+
+    value: object
+
+
+def current(adapter: str) -> AsyncRun | None:
+    """The run to record calls in; None if there is none, or the calling code is already inside a recorded call."""
+    run = current_run()
+    if run is None or _unit.get() is not None:
+        return None
+    if not isinstance(run, AsyncRun):
+        raise InvalidInput(f"{adapter} needs an `async def` workflow; run {run.run_id!r} is of a `def` workflow")
+    return run
+
+
+def idempotency_key() -> str | None:
+    """The idempotency key of the tool call that the calling code belongs to; None outside a recorded tool call.
+
+    It is the same for every attempt of this call.
+
+    Example:
+        requests.post(url, headers={"Idempotency-Key": idempotency_key()})
+    """
+    return _unit.get() or None
+
+
+def next_key(run: AsyncRun, name: str) -> str:
+    """A key for the next call of this name in this flow: `model 3`. Calls of one name must not be parallel.
+
+    Branches of `run.gather` and turns of `run.loop` are flows of their own, as they are for calls without a key.
+    """
+    counter = _counters.setdefault(run.scope, Counter())
+    counter[name] += 1
+    return f"{name} {counter[name]}"
+
+
+def stop(run: AsyncRun, error: Exception) -> AgentStopped:
+    """What to raise for an error that the model must not see. The run fails, even if the framework swallows it."""
+    record = run.execution.record
+    record.fatal = record.fatal or error
+    return AgentStopped(str(error))
+
+
+def plain_key(text: str) -> str:
+    """A key with what a model may choose, such as the id of a call: signs that keys cannot have are hashed."""
+    return text if _PLAIN.fullmatch(text) else f"{text.partition(' ')[0]} {blake3(text.encode()).hexdigest(16)}"
+
+
+async def record_call(run: AsyncRun, key: str, body: Body, *, name: str, request: object = None) -> Any:
+    """Call a model, or anything else that only computes or reads, once. A replay returns the record.
+
+    `body` returns what can be stored. `request` identifies the input: a replay with another one is refused as Diverged.
+    """
+
+    async def call(request: object) -> object:  # noqa: ARG001 - errors name it
+        token = _unit.set("")
+        try:
+            return await body()
+        finally:
+            _unit.reset(token)
+
+    try:
+        return await run.step(call, request, key=key, name=name)
+    except StepFailed:
+        raise
+    except HoldfastError as error:
+        raise stop(run, error) from error
+
+
+async def perform(run: AsyncRun, call: ToolCall, body: Body) -> Any:
+    """Call a tool, as its policy says. `body` returns what can be stored.
+
+    Returns what `body` returned, or a `Given`. EffectFailed and StepFailed are for the model; every other error stops
+    the agent.
+    """
+    policy = call.policy
+    if policy.record == "none":
+        return await body()
+    place = f"{run.scope.path} " if run.scope.path else ""  # keys of effects are unique in the whole run
+    key = plain_key(f"tool {place}{call.id}")
+    if policy.record == "step":
+        return await record_call(run, key, body, name=call.name, request=dict(call.arguments))
+
+    async def act(arguments: Mapping[str, Any], *, idempotency_key: str) -> dict[str, object]:  # noqa: ARG001
+        token = _unit.set(idempotency_key)
+        try:
+            return {_RECORDED: await body()}
+        finally:
+            _unit.reset(token)
+
+    act.only_passes_key = True  # type: ignore[attr-defined]  # a retry needs in_doubt="retry", as without a key
+    names = ("in_doubt", "check", "undo", "retry", "timeout", "not_done", "doubtful", "classify")
+    options = {name: getattr(policy, name) for name in names}
+    try:
+        result = await run.effect(act, dict(call.arguments), key=key, name=call.name, **options)
+    except EffectFailed:
+        raise
+    except HoldfastError as error:
+        raise stop(run, error) from error
+    if isinstance(result, dict) and list(result) == [_RECORDED]:
+        return result[_RECORDED]
+    return Given(result)
+
+
+def dump_or_lose(dump: Callable[[], object]) -> object:
+    """The recorded form of a tool's result. The tool has acted: without such a form its result is lost (ResultLost)."""
+    try:
+        return dump()
+    except Exception as error:
+        return error  # it cannot be stored
+
+
+async def ask_approvals(run: AsyncRun, calls: Sequence[ToolCall]) -> list[Decision]:
+    """Ask for the approval of these calls, all at once, and wait until every one is answered."""
+
+    async def ask(call: ToolCall) -> Decision:
+        policy = call.policy
+        fields = {"approve": bool, "note": field(str, required=False, multiline=True)}
+        answer = await run.ask(
+            describe_call(call),
+            fields,
+            show=dict(call.arguments),
+            who=policy.who,
+            approvals=policy.approvals,
+            not_by=policy.not_by,
+            escalate=policy.escalate,
+            expires=policy.expires,
+            key=plain_key(f"approve {call.id}"),
+        )
+        return Decision(answer["approve"], answer["note"] or "")
+
+    # Each opens its gate before any of them stops the run.
+    answers = await asyncio.gather(*map(ask, calls), return_exceptions=True)
+    found = []
+    for answer in answers:
+        if isinstance(answer, HoldfastError):
+            raise stop(run, answer) from answer
+        if isinstance(answer, BaseException):
+            raise answer
+        found.append(answer)
+    return found
+
+
+def describe_call(call: ToolCall) -> str:
+    """The question about a call: `Allow pay(order='A-17', amount=40)?`.
+
+    The model chooses the values, and the page renders Markdown: values that could be markup are left out here. The gate
+    shows all of them.
+    """
+    parts = [f"{name}={_brief(value)}" if name.isidentifier() else "…" for name, value in call.arguments.items()]
+    text = ", ".join(parts)
+    return f"Allow {call.name}({text if len(text) <= _PROMPT_CHARS_MAX else '…'})?"
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    is_plain = not _MARKUP.intersection(text) and "://" not in text and "www." not in text
+    return text if is_plain and len(text) <= _VALUE_CHARS_MAX else "…"
