@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 import pytest
+from starlette.responses import StreamingResponse
 
 from holdfast.web import live
 from holdfast.web.live import Live
@@ -111,6 +112,40 @@ def test_a_quiet_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
         async with asyncio.timeout(WAIT_S):
             assert await anext(marks) is None
         await marks.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_quiet_stream_repeats_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "KEEP_ALIVE_S", 0.001)
+
+    async def main() -> None:
+        source = Source("1 \n\nevent: changed")
+        response = Live().response("inbox", source, source.value)
+        assert isinstance(response, StreamingResponse)
+        async with asyncio.timeout(WAIT_S), aclosing(aiter(response.body_iterator)) as lines:  # type: ignore[type-var]
+            assert await anext(lines) == "retry: 1000\n\n"
+            assert await anext(lines) == "event: mark\ndata: 1event:changed\n\n"
+            source.value = "2"
+            found = [await anext(lines)]
+            while found[-1] != "event: mark\ndata: 2\n\n":
+                found.append(await anext(lines))
+            assert found[-2] == "event: changed\ndata: 2\n\n"
+
+    asyncio.run(main())
+
+
+def test_one_slow_read_does_not_stop_the_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_REST", 1e12)
+    monkeypatch.setattr(live, "_REST_MAX_S", 0.001)
+
+    async def main() -> None:
+        views, source = Live(), Source()
+        async with aclosing(views.marks("inbox", source, "1")) as marks:
+            waiting = asyncio.create_task(following(marks))
+            await until(lambda: source.reads > 0)
+            source.value = "2"
+            assert await waiting == "2"
 
     asyncio.run(main())
 

@@ -1,7 +1,8 @@
 """Live updates: a mark for each view, read by one watcher per view, and sent to all its readers.
 
 A mark changes when what the view shows changes. Only the mark is sent; the browser then fetches the page again. The
-mark that a page was rendered with is passed on connect, so a change between both is not missed.
+mark that a page was rendered with is passed on connect, so a change between both is not missed. A silent stream repeats
+its mark, and the browser compares it with that of the page: an update that was lost is made up for.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ WATCH_S: Final = 0.25
 """How often a mark is read. A mark that takes long to read is read less often: see `_REST`."""
 _REST: Final = 10
 """After a read of one millisecond the watcher pauses for at least this many milliseconds."""
+_REST_MAX_S: Final = 5.0
+"""The longest pause: one slow read must not stop the updates for minutes."""
 KEEP_ALIVE_S: Final = 15.0
 READERS_MAX: Final = 1_000
 UPDATES_PER_S: Final = 25
@@ -61,7 +64,7 @@ class _View:
             if value != self.value:
                 self.value = value
                 self.wake()
-            await asyncio.sleep(max(WATCH_S, _REST * (time.monotonic() - began)))
+            await asyncio.sleep(min(max(WATCH_S, _REST * (time.monotonic() - began)), _REST_MAX_S))
 
 
 class Live:
@@ -89,14 +92,16 @@ class Live:
             view.wake()
 
     def response(self, key: str, mark: Mark, known: str) -> Response:
-        """A stream of server-sent events: `changed` for each change of the mark, beginning with `known`."""
+        """A stream of server-sent events: `changed` for each change since `known`, and `mark` in silence."""
         if self.readers >= READERS_MAX:
             return PlainTextResponse("too many open pages; this page is not updated", 503, {"Retry-After": "30"})
 
         async def lines() -> AsyncIterator[str]:
             yield "retry: 1000\n\n"
+            latest = "".join(known.split())  # sent by the browser: it must not begin another line
             async for value in self.marks(key, mark, known):
-                yield ":\n\n" if value is None else f"event: changed\ndata: {value}\n\n"
+                event, latest = ("mark", latest) if value is None else ("changed", value)
+                yield f"event: {event}\ndata: {latest}\n\n"
 
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)

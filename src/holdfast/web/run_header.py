@@ -141,8 +141,9 @@ class OpenRun:
 
     def data(self, title: str, **more: Any) -> dict[str, Any]:
         """The data of a page: the header, and what the page adds."""
-        live = self.c.run_url(self.run_id, "live", mark=mark_of(self.row.commit_id))
-        return {"title": title, "head": self.header(), "run_id": self.run_id, "live": live, **more}
+        mark = mark_of(self.row.commit_id)
+        live = self.c.run_url(self.run_id, "live", mark=mark)
+        return {"title": title, "head": self.header(), "run_id": self.run_id, "mark": mark, "live": live, **more}
 
     def header(self) -> RunHeader:
         """The header of the page."""

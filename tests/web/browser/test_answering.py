@@ -209,6 +209,22 @@ def test_if_another_person_answers_first_the_card_says_so_and_keeps_the_text(
     expect(page.get_by_label("Note")).to_have_value("half a sentence")
 
 
+def test_an_update_that_was_lost_is_made_up_for(
+    site: Site, enter: Enter, gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.live.KEEP_ALIVE_S", 0.5)
+    page = enter().open(inbox_of(gate))
+    expect(page.get_by_label("Note")).to_be_visible()
+    page.evaluate("""() => {
+        window.lost = 0;
+        const stop = (event) => { window.lost++; event.stopImmediatePropagation(); };
+        document.addEventListener("changed", (event) => { if (event.detail?.data) stop(event); }, true);
+    }""")
+    site.do(site.app.answer, gate, {"approve": True, "note": ""}, by="ben")
+    expect(page.get_by_text("Answered by ben").first).to_be_visible()
+    assert page.evaluate("() => window.lost") > 0
+
+
 def test_an_answer_is_confirmed_on_the_page_of_the_gate_and_in_another_tab(site: Site, enter: Enter, gate: str) -> None:
     visit = enter()
     page, idle = visit.open(f"/runs/{gate}/gates/ask%231"), visit.context.new_page()

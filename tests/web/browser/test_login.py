@@ -100,7 +100,7 @@ def test_the_login_leads_to_the_page_that_was_wanted_and_logout_ends_the_session
 def test_the_page_reports_a_lost_connection_until_the_server_is_back(web: WebProcess, browser: Browser) -> None:
     with visiting(browser, web.origin) as visit:
         log_in_by_address(web, visit)
-        lost = visit.page.get_by_text("Connection lost; the page is not updated.")
+        lost = visit.page.get_by_text("Connection lost; updates may be late.")
         expect(visit.page.get_by_role("heading", name="Inbox")).to_be_visible()
         expect(lost).to_be_hidden()
         web.stop()

@@ -69,8 +69,8 @@ def _page(c: Context, view: GateView, *, status: int = 200, typed: FormView | No
         "run_status": run.status if run is not None else "",
     }
     if c.request.method == "GET":
-        mark = _mark(view.entry, run, GateList.of(c.site).now_us)
-        data["live"] = gate_url(c, view.entry.run_id, view.entry.gate, "live", mark=mark)
+        data["mark"] = _mark(view.entry, run, GateList.of(c.site).now_us)
+        data["live"] = gate_url(c, view.entry.run_id, view.entry.gate, "live", mark=data["mark"])
     return c.page("gate.html", data | more, status=status)
 
 

@@ -33,6 +33,7 @@ def inbox(c: Context) -> Response:
         "inbox.html",
         {
             "title": "Inbox",
+            "mark": page.mark,
             "live": c.url("/live/inbox", mark=page.mark, after=after, **choice.query),
             "gates": views,
             "interrupts": [GateView(c, entry) for entry in page.interrupts],

@@ -58,6 +58,7 @@ def list_runs(c: Context) -> Response:
         "begun": _begun(c, text) if text.q and before is None else [],
         "workflows": _workflows(c),
         "created": CREATED,
+        "mark": mark,
         "live": "" if wrong else c.url("/live/runs", mark=mark, before=before, **query),
     }
     return c.page("runs.html", data, status=400 if wrong else 200)

@@ -66,9 +66,19 @@ if (live) {
   };
   ["htmx:sse:error", "htmx:response:error", "htmx:error"].forEach((name) => live.addEventListener(name, setLost(true)));
   live.addEventListener("htmx:sse:after:connection", setLost(false));
-  // An update that failed is tried again: the server reports each change once.
-  const again = (event) => { if (event.target.id === "main") setTimeout(() => live.dispatchEvent(new Event("changed")), 2000); };
+  // The server reports each change once. An update that failed is tried again. A silent stream repeats its mark, which
+  // shows whether an update was lost; without a stream the page is fetched now and then.
+  const update = () => live.dispatchEvent(new Event("changed"));
+  const again = (event) => { if (event.target.id === "main") setTimeout(update, 2000); };
   ["htmx:response:error", "htmx:error"].forEach((name) => document.addEventListener(name, again));
+  let heard = Date.now();
+  live.addEventListener("htmx:sse:after:message", () => { heard = Date.now(); });
+  live.addEventListener("mark", (event) => { if (event.detail.data !== document.getElementById("main").dataset.mark) update(); });
+  setInterval(() => {
+    if (document.hidden || Date.now() - heard < 45000) return;
+    heard = Date.now();
+    update();
+  }, 5000);
 }
 
 // Times inside ".tick" count on: "4 s ago", "in 3 min".
