@@ -15,6 +15,7 @@ from unittest import mock
 
 import holdfast
 from holdfast.errors import StorageFailed
+from holdfast.runtime import reaper
 from holdfast.store.postgres.postgres_store import PostgresStore
 from tests.faults.engine import world
 
@@ -118,8 +119,11 @@ def start(url: str, workflow: str, place: str, run_id: str, lease_s: float) -> N
 def work(
     url: str, place: str, lease_s: float = 60.0, drain_s: float = 10.0, stay: bool = False, deaf: bool = False,
     limits: dict[str, int] | None = None, until_idle: bool = False, workflows: list[str] | None = None,
+    polls: bool = True,
 ) -> None:  # fmt: skip
     """Work until SIGTERM. With `stay` the process lives on until the file `.exit` is there."""
+    if not polls:
+        reaper.POLL_FIRST_S = reaper.POLL_MAX_S = reaper.POLL_NOTIFIED_S = 3600.0  # type: ignore[misc]
     app = make_app(url, lease_s)
     unheard = mock.patch.object(PostgresStore, "listen", side_effect=StorageFailed("nothing to hear"))
     with unheard if deaf else mock.MagicMock():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,37 +58,27 @@ def _completed(app: Any) -> int:
         return 0
 
 
-class Idle:
-    """An idle worker, and how long runs wait for it."""
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_worker_begins_runs_by_notifications_alone_and_by_polling_alone(actors: Cast, place: str, deaf: bool) -> None:
+    url = new_url()
 
-    def __init__(self, actors: Cast, place: str, *, deaf: bool) -> None:
-        self._place = place
-        self._url = new_url()
-        self.app = make_app(self._url)
-        self.worker = actors.begin("work", url=self._url, place=place, deaf=deaf, lease_s=5.0)
+    def has_begun(number: int) -> bool:
+        return any(line.arg == number for line in told(place, "step", "begin"))
+
+    with make_app(url) as app:
+        worker = actors.begin("work", url=url, place=place, deaf=deaf, polls=deaf)
         until(lambda: told(place, "worker", "begins"))
-        self.waits_s: list[float] = []
-
-    def give(self, number: int) -> None:
-        """Make a run ready and wait until the worker has begun with it."""
-        began = time.monotonic()
-        self.app.start("quick", self._place, number, run_id=f"run {number}", enqueue=True)
-        until(lambda: any(line.arg == number for line in told(self._place, "step", "begin")))
-        self.waits_s.append(time.monotonic() - began)
-
-
-def test_a_worker_that_is_told_begins_sooner_than_one_that_can_only_look(actors: Cast, tmp_path: Path) -> None:
-    hearing = Idle(actors, str(tmp_path / "hearing"), deaf=False)
-    deaf = Idle(actors, str(tmp_path / "deaf"), deaf=True)
-    for number in range(7):
-        time.sleep(0.5)  # it is quiet: whoever looks does so seldom now
-        hearing.give(number)
-        deaf.give(number)
-    assert statistics.median(hearing.waits_s) < statistics.median(deaf.waits_s)
-    for idle in (hearing, deaf):
-        idle.app.close()
-        idle.worker.send_signal(signal.SIGTERM)
-        assert idle.worker.wait(30) == 0
+        first = 0
+        while not told(place, "step", "begin"):  # until it listens
+            assert first < 1000
+            app.start("quick", place, first, run_id=f"run {first}", enqueue=True)
+            first += 1
+            time.sleep(0.1)
+        for number in range(first, first + 7):
+            app.start("quick", place, number, run_id=f"run {number}", enqueue=True)
+            until(lambda number=number: has_begun(number))  # type: ignore[misc]
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
 
 
 def test_a_worker_keeps_to_its_limits_and_returns_when_it_is_idle(actors: Cast, place: str) -> None:

@@ -134,7 +134,9 @@ def test_another_page_cannot_follow_live_updates(site: Site, attacker: Page) -> 
 
 def test_another_page_cannot_frame_this_one(site: Site, attacker: Page) -> None:
     attacker.evaluate(_FRAME, f"{site.origin}/")
-    assert attacker.frames[1].url.startswith("chrome-error:")
+    while not (url := attacker.frames[1].url):  # the driver learns it a moment after the page
+        attacker.wait_for_timeout(20)
+    assert url.startswith("chrome-error:")
 
 
 def test_another_page_loses_the_window_it_opened(site: Site, attacker: Page) -> None:
