@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.resources
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Playwright, Request
 
 CHROMIUM: Final = Path("/usr/bin/chromium")
 NARROW, WIDE = 390, 1280
@@ -128,6 +128,10 @@ class Visit:
         return found
 
     def close(self) -> None:
+        """Close the window. Chromium ignores the request for a page whose navigation is being committed: it hangs."""
+        for page in self.context.pages:
+            with suppress(Error):  # another navigation came first, or the page is gone
+                page.goto("about:blank")
         self.context.close()
 
 
