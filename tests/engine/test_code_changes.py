@@ -76,6 +76,36 @@ def test_state_of_an_older_version_is_brought_up_to_date_step_by_step(stage: Sta
     assert stage.app.resume(stage.run_id).result(240) == {"n": 1, "two": True, "three": True}
 
 
+@pytest.mark.parametrize("inside", ["root", "branch"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_effect_is_not_performed_if_the_code_no_longer_asks_before_it(
+    stage: Stage, inside: str, answered: bool
+) -> None:
+    asks = [True]
+
+    async def pays(run: AsyncRun) -> Any:
+        if asks[0] and not await run.ask("Pay?", bool, key="approve 1"):
+            return "denied"
+        return await run.effect(stage.calls.append, "paid", key="pay 1")
+
+    async def flow(run: AsyncRun) -> Any:
+        return await (pays(run) if inside == "root" else run.gather(pays))
+
+    stage.flow(flow)
+    stage.start(flow)
+    asks[0] = False
+    with pytest.raises(Diverged, match="approve 1"):
+        stage.app.answer(stage.run_id, False) if answered else stage.app.resume(stage.run_id)
+    assert stage.calls == []
+    assert stage.status() == "paused"
+    asks[0] = True
+    stage.app.resume(stage.run_id)
+    if not answered:
+        stage.app.answer(stage.run_id, False)
+    assert stage.app.handle(stage.run_id).result(240) == ("denied" if inside == "root" else ["denied"])
+    assert stage.calls == []
+
+
 def turning(stage: Stage, turns: int) -> Any:
     """A run with so many turns that then waits."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import Any
@@ -101,3 +102,46 @@ def sweep(stage: Stage, *, late: bool) -> None:
         commits += 1
     assert found == EXPECTED
     assert commits > 15
+
+
+def test_a_crash_before_an_effect_beside_a_gate_with_a_key_does_not_look_like_changed_code(local: Stage) -> None:
+    """The process dies after the gate is recorded and before the effect of another task begins."""
+    if not local.is_async:
+        pytest.skip("calls of one scope are concurrent only in tasks")
+
+    has_died = [False]
+
+    async def pays(run: AsyncRun) -> None:
+        await run.step(len, "a", key="look")
+        while not has_died[0] and not await local.app.aio.gates(local.run_id):
+            await asyncio.sleep(0.001)
+        await run.effect(local.calls.append, "paid", key="pay")
+
+    async def asks(run: AsyncRun) -> bool:
+        for _ in range(20):  # in a replay it comes late to the gate
+            await asyncio.sleep(0)
+        return await run.ask("ok?", bool, key="ask")
+
+    @local.flow
+    async def flow(run: AsyncRun) -> bool:
+        _, answer = await asyncio.gather(pays(run), asks(run))
+        return answer
+
+    base, cut = local.run_id, 0
+    while True:
+        local.run_id, local.calls[:], has_died[0] = f"{base}-{cut}", [], False
+        local.wire.cut_after(cut)
+        with contextlib.suppress(StorageFailed):
+            local.start(flow)
+        if not local.wire.dead:
+            break
+        local.restart()
+        has_died[0] = True
+        local.start(flow)
+        for _ in range(2):  # an effect in doubt asks as well
+            for gate in local.app.gates(local.run_id):
+                yes = True if gate.purpose == "ask" else {"outcome": "did not happen"}
+                local.app.answer(local.run_id, yes, gate=gate.gate)
+        assert local.app.handle(local.run_id).result(240) is True, f"cut at commit {cut + 1}"
+        cut += 1
+    assert cut > 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import subprocess
 import sys
@@ -95,6 +96,29 @@ def test_ctrl_c_performs_nothing_in_finally_blocks(body: Body) -> None:
         assert "intent" not in kinds(app, "r")
         assert app.resume("r").result() == 5
         assert world.performed == ([] if body is _in_except else ["compensate"])
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_exit_in_a_task_of_other_code_does_not_stop_the_loop(kind: type[BaseException]) -> None:
+    """Frameworks call tools in tasks of their own; asyncio lets an exit in a task end the whole loop."""
+
+    async def tool() -> int:
+        raise kind
+
+    with holdfast.App("memory:") as app:
+
+        @app.workflow
+        async def interrupted(run: holdfast.AsyncRun) -> int:
+            return await asyncio.create_task(tool())
+
+        @app.workflow
+        async def other(run: holdfast.AsyncRun) -> int:
+            return await run.step(int, 7)
+
+        with contextlib.suppress(kind):
+            app.start(interrupted, run_id="r")
+        assert app.handle("r").status() == ("ready" if kind is KeyboardInterrupt else "failed")
+        assert app.start(other).result() == 7
 
 
 def test_a_run_started_while_the_caller_handles_ctrl_c_may_make_calls() -> None:

@@ -146,7 +146,7 @@ class EffectKnown(Exception):
 
 
 class Wait(Command):
-    """Wait in this process until that time; only for short waits."""
+    """Wait in this process until that time; only for short waits. With 0, other tasks run once."""
 
     until_us: int
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.drivers import Plan
 from holdfast.engine.arguments import changed_argument, with_token
-from holdfast.engine.commands import Call, EffectKnown, EntryData, LedgerMark, Performed, ReadFamily, TimedOut
+from holdfast.engine.commands import Call, EffectKnown, EntryData, LedgerMark, Performed, ReadFamily, TimedOut, Wait
 from holdfast.engine.effect_outcome import (
     AGAIN,
     EffectCall,
@@ -37,6 +37,8 @@ from holdfast.errors import InvalidInput, KeyReused
 
 EFFECT_KINDS = ("intent", "outcome")
 _DIED: Final = "the process died during the call"
+_TURNS_OF_OTHERS: Final = 200
+"""How many turns of the event loop other tasks get to reach a recorded gate."""
 
 
 def effect(exe: Execution, scope: Scope, spec: StepSpec, options: EffectSpec) -> Plan[Any]:
@@ -80,6 +82,7 @@ def _execute(this: EffectCall) -> Plan[object]:
     exe.in_flight.add(this.key)
     this.owns_key = True
     if not entries:
+        yield from _require_gate_reached(this)
         found = (yield from _reuse_from_family(this)) if exe.forked else AGAIN
         return found if found is not AGAIN else (yield from _intend(this))
     last = entries[-1]
@@ -90,6 +93,20 @@ def _execute(this: EffectCall) -> Plan[object]:
     yield from wait_until_due(exe, this.scope, this.call, this.keyed, last)
     yield from _intend_again(this)
     return (yield from _perform(this))
+
+
+def _require_gate_reached(this: EffectCall) -> Plan[None]:
+    """Refuse a new effect if the code no longer asks the question that the run waited for before it.
+
+    Calls with keys may be concurrent, so another task may be about to reach the gate: first let the other tasks run.
+    """
+    for _ in range(_TURNS_OF_OTHERS):
+        if this.scope.missed_gate is None:
+            return
+        yield Wait(0)
+    missed = this.scope.missed_gate
+    if missed is not None:
+        raise this.scope.diverged(missed, this.call, EFFECT_KINDS)
 
 
 def _intend(this: EffectCall) -> Plan[object]:

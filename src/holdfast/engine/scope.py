@@ -15,7 +15,7 @@ from typing import Any, Final
 from holdfast import errors
 from holdfast.engine.commands import EntryData
 from holdfast.engine.failures import FailureData, failure_of
-from holdfast.engine.record import FINAL, Record, describe_call, describe_entry, full_name
+from holdfast.engine.record import FINAL, Record, ScopeRecord, describe_call, describe_entry, full_name
 from holdfast.errors import Cancelled, Conflict, Diverged, InvalidInput, NotFound
 from holdfast.ids import check_id
 
@@ -51,6 +51,7 @@ class Scope:
         self._counts: dict[str, int] = {}
         self._keys: dict[str, int] = {}
         self._next = 0
+        self._last_gate = _last_gate(self._record)
         self.busy = ""
         """The call without a key that is in flight."""
         shared = outer if main else None
@@ -101,6 +102,12 @@ class Scope:
                 return record.calls[record.order[scope._next]][0]
             scope = scope._outer
         return None
+
+    @property
+    def missed_gate(self) -> EntryData | None:
+        """The gate with a key at which this scope last waited, if the code has not reached it."""
+        gate = self._last_gate
+        return gate if gate is not None and "seen" not in gate else None
 
     def call(self, name: str, key: str | None, kinds: tuple[str, ...], *, again: bool = False) -> InCall:
         """A call as a context manager: `with scope.call(…) as (call, entries)`."""
@@ -195,6 +202,19 @@ class Scope:
         if keyed:
             entry["keyed"] = True
         return entry
+
+
+def _last_gate(record: ScopeRecord | None) -> EntryData | None:
+    """The last call of a scope if it is a gate with a key and all other calls are over.
+
+    Unless calls of the scope ran concurrently, the code made no further call before that gate was answered.
+    """
+    if record is None or not record.calls:
+        return None
+    last = max(record.calls.values(), key=lambda entries: int(entries[0]["position"]))
+    if last[0]["kind"] != "asked" or "keyed" not in last[0]:
+        return None
+    return last[0] if all(entries is last or _is_final(entries[-1]) for entries in record.calls.values()) else None
 
 
 class InCall:

@@ -185,6 +185,7 @@ class AsyncAppDriver(AsyncDriver):
 
     async def _wait(self, command: WaitUntil) -> None:
         clock = self.app.core.clock
+        await asyncio.sleep(0)
         while (left_us := command.until_us - clock.now_us()) > 0 and not command.interpreter.must_stop:
             await asyncio.sleep(min(_SLICE_S, left_us / 1e6))
 

@@ -44,9 +44,18 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while not self._run_until_stopped():
+                pass
         finally:
             self._loop.close()
+
+    def _run_until_stopped(self) -> bool:
+        """Run the loop; False if a task that other code created raised an exit. The task keeps it for its awaiter."""
+        try:
+            self._loop.run_forever()
+        except (KeyboardInterrupt, SystemExit):
+            return False
+        return True
 
     def run(self, work: Awaitable[R], timeout_s: float | None = None) -> R:
         """Await `work` on the loop, and block until it is done. Raises StoreClosed if the loop is closed meanwhile."""
