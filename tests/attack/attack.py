@@ -197,7 +197,8 @@ class Attack:
         self.branches[name] = Branch(source, mode, frozenset(done))
         found = self.find(source.removeprefix(self.prefix))
         kinds = [entry.kind for entry in found[0].onlooker.journal(source)] if found is not None else []
-        if kinds.count("rolling_back") > kinds.count("rolled_back"):  # the new run goes back, and performs it again
+        rollbacks = [kind for kind in kinds if kind in ("rolling_back", "rolled_back")]  # a prune removes finished ones
+        if rollbacks[-1:] == ["rolling_back"]:  # the new run goes back, and performs it again
             self.rolled_back.add(name)
 
     def _was_done_by_another(self, token: str, source: str) -> bool:
