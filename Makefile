@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 # One worker more than there are cores: some tests wait for leases, timers and other processes.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: demo test test-browser test-adapters check format bench bench-web torture langgraph-upstream lock clean
+.PHONY: demo test test-browser test-adapters check format bench bench-web bench-adapters torture langgraph-upstream lock clean
 
 demo: .venv/.ready
 	@$(BIN)/python -m holdfast.demo
@@ -56,6 +56,11 @@ bench: .venv-bench/.ready
 # The page with 200 open pages, and its first paint with 10,000 gates; needs /usr/bin/chromium: make bench-web ARGS="--rounds 5"
 bench-web: .venv/.ready
 	$(BIN)/python -m bench.web_load $(ARGS)
+
+# The storages of agent frameworks beside ours, each in the environment of its framework:
+# make bench-adapters ARGS="--rounds 5 --docs docs/benchmarks.md burr adk"
+bench-adapters: .venv/.ready
+	$(BIN)/python -m bench.adapters $(ARGS)
 
 .venv/.ready: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Holdfast needs Python 3.11 or newer; none was found"; exit 1; }
