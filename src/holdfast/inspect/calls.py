@@ -60,6 +60,11 @@ class JournalEntry(NamedTuple):
         """The full name of the call it is about."""
         return full_name(self.scope, text_of(self.data.get("call")))
 
+    @property
+    def began_us(self) -> int:
+        """When the work that it records began: its own time, less what the function took."""
+        return self.created_us - max(0, number_of(self.data.get("us")))
+
 
 class CallRecord(msgspec.Struct):
     """The entries that become one row."""
@@ -155,13 +160,21 @@ class _Grouping:
                 self._add_turn(loop, number, None)
 
     def _add_turn(self, loop: str, number: int, end: JournalEntry | None) -> None:
-        """Add the record of a turn. No entry marks its start, so it begins with the first record of its scope."""
+        """Add the record of a turn. No entry marks its start, so it begins when the first call in it began.
+
+        A turn without calls begins when the one before it ended, the first one with its loop.
+        """
         scope = f"{loop}[{number}]"
         since = self.drafts[self._turn_ends.get(loop, 0) :]
         parts = [draft for draft in since if not draft.taken_back and is_within(draft.scope, scope)]
         data: EntryData = {"turn": number} if end is None else end.data
-        begin = [parts[0].first._replace(kind="turn", data=data)] if parts else []
-        entries = [*begin, end or parts[-1].last._replace(kind="in_turn", data=data)]
+        entries = [end or parts[-1].last._replace(kind="in_turn", data=data)]
+        before = self._calls.get(f"{loop}[{number - 1}]" if number > 1 else loop)
+        if parts:
+            began_us = min(draft.first.began_us for draft in parts)
+            entries.insert(0, parts[0].first._replace(kind="turn", data=data, created_us=began_us))
+        elif before is not None:
+            entries.insert(0, entries[0]._replace(created_us=before.last.created_us))
         outer = loop.rpartition("/")[0]
         self.drafts.append(CallRecord("turn", f"turn {number}", scope, outer, entries, parts=parts))
         self._calls[scope] = self.drafts[-1]

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.engine.resume_point import Span, resume_point_from
 from holdfast.errors import InvalidCursor
 from holdfast.inspect.calls import JournalEntry, fold_stages, has_stages
+from holdfast.inspect.rows import time_of
 from holdfast.inspect.timeline import StoredRun, build_timeline, fold_turns, is_workflow, journal_entry, timeline
 from holdfast.inspect.views import Row, Timeline
 from holdfast.limits import NUMBER_MAX
@@ -175,7 +176,7 @@ def _with_holes(rows: tuple[Row, ...], holes: list[Span], ends: dict[int, Journa
 def _hole_row(hole: Span, turns: Row | None, ends: dict[int, JournalEntry]) -> Row:
     first, last = hole
     begin, end = ends.get(first), ends.get(last)
-    started = None if begin is None else moment(begin.created_us)
+    started = None if begin is None else time_of(begin.began_us)
     if begin is not None and begin.kind == PRUNED:
         text, count = f"entries {first} to {last} were pruned", last - first + 1
         return Row(kind="pruned", name="pruned", text=text, first=first, last=last, started_at=started, count=count)

@@ -1,7 +1,8 @@
 """The bars of a timeline: one time scale for all rows, on which long idle time is folded.
 
 Time in which something was executing is drawn to scale. A longer stretch without work has a fixed width, so that three
-days of waiting do not hide three seconds of work.
+days of waiting do not hide three seconds of work. Short idle time is drawn to scale as well, so a step
+of some microseconds does not look like one of seconds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _TICK: Final = 5
 _IDLE_SHARE: Final = 0.15
 """How wide a folded stretch is, as a part of all work."""
 _IDLE_SHARE_ALL: Final = 0.6
+_IDLE_S: Final = 0.1
+_FOLDED_S: Final = 60.0
+"""Idle time, and rows that stand for several others, are drawn to scale up to these lengths, even beside less work."""
 _WAITS: Final = frozenset({"ask", "sleep", "wait", "child", "gap", "breakpoint"})
 _AROUND: Final = frozenset({"loop", "map", "gather", "turn", "turns", "stage", "stages", "rollback", "skipped"})
 _FOLDED: Final = frozenset({"turns", "stages", "skipped"})
@@ -92,9 +96,11 @@ class Scale:
         if not busy_s:
             most = max(idle)
             return [max(one.seconds, most / 10) for one in self._stretches]
-        longest = busy_s * min(_IDLE_SHARE, _IDLE_SHARE_ALL / len(idle))
+        most = max(busy_s, _FOLDED_S)
+        folded_s = sum(min(one.seconds, most) for one in self._stretches if one.is_folded and not one.is_busy)
+        longest = max(_IDLE_S, (busy_s + folded_s) * min(_IDLE_SHARE, _IDLE_SHARE_ALL / len(idle)))
         return [
-            one.seconds if one.is_busy else min(one.seconds, busy_s if one.is_folded else longest)
+            one.seconds if one.is_busy else min(one.seconds, most if one.is_folded else longest)
             for one in self._stretches
         ]
 
