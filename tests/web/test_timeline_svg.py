@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.inspect.views import Row
+from holdfast.inspect.views import AttemptRow, Row
 from holdfast.web.timeline_svg import WIDTH, Scale
 
 START = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
@@ -55,6 +55,17 @@ def test_a_step_of_microseconds_is_narrower_than_turns_and_waits_of_seconds() ->
         assert widths["step"] == 5, "the least width"
         assert widths["gap"] > 50
         assert widths.get("turns", WIDTH) > widths["gap"]
+
+
+def test_the_attempts_of_a_retried_step_have_bars_of_their_own_and_the_wait_between_them_is_folded() -> None:
+    attempts = [
+        AttemptRow(number=number, started_at=one.started_at, ended_at=one.ended_at, duration_us=1)
+        for number, one in enumerate((row("step", 0, 1), row("step", 3601, 3602)), 1)
+    ]
+    step = row("step", 0, 3602, attempts=2, attempt_rows=tuple(attempts))
+    scale = Scale([step], NOW)
+    assert re.findall('class="([a-z]+ [a-z]+)"', str(scale.bar(step))) == ["around done", "worked failed", "worked done"]
+    assert [fold.seconds for fold in scale.folds] == [3600]
 
 
 def test_what_has_not_ended_reaches_to_now() -> None:

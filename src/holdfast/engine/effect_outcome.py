@@ -94,6 +94,8 @@ class EffectCall:
         tries = [entry for entry in entries if entry["kind"] in ("intent", "attempt")]
         self.in_doubt = bool(tries and tries[-1].get("doubt"))
         """An earlier attempt may have happened."""
+        self.took_us = 0
+        """How long the last attempt of this process took."""
         self.owns_key = False
         """This call is the one in flight under its key."""
         self.digest = exe.codec.digest(spec.args, spec.kwargs)
@@ -160,7 +162,7 @@ def known_result(result: object, call: EntryData | None) -> EntryData:
 
 def try_later(this: EffectCall, retry: Retry, error: BaseException) -> Plan[None]:
     """Record a failed attempt, and wait for the next one."""
-    facts = {"doubt": True} if this.in_doubt else {}
+    facts: EntryData = {"us": this.took_us, **({"doubt": True} if this.in_doubt else {})}
     yield from schedule_retry(this.exe, this.scope, this.call, this.keyed, retry, this.attempt, error, facts)
     this.attempt += 1
 

@@ -253,10 +253,12 @@ def _perform(this: EffectCall) -> Plan[object]:
         try:
             raw = yield command
         except TimedOut:
+            this.took_us = command.took_us
             late = TimeoutError(f"{spec.name} took longer than {spec.timeout_s} s")
             found = yield from resolve(this, f"it took longer than {spec.timeout_s} s", late)
         except (Exception, SystemExit) as error:
-            found = yield from _after_error(this, error, command.took_us)
+            this.took_us = command.took_us
+            found = yield from _after_error(this, error)
         else:
             recording = record_done(this, raw, command.took_us)
             del raw  # keeps only one copy of a large result during the commit
@@ -269,7 +271,7 @@ def _perform(this: EffectCall) -> Plan[object]:
         yield from _intend_again(this)
 
 
-def _after_error(this: EffectCall, error: BaseException, us: int) -> Plan[object]:
+def _after_error(this: EffectCall, error: BaseException) -> Plan[object]:
     """The outcome after the function raised, or `AGAIN` when the next attempt is due."""
     verdict = judge(error, (this.options.classify, this.exe.classify))
     raised = f"raised {summary_of(error)}"
@@ -290,7 +292,7 @@ def _after_error(this: EffectCall, error: BaseException, us: int) -> Plan[object
     proven = verdict == NOT_DONE and (
         this.attempt == 1 or not is_repeatable(this)
     )  # else an earlier attempt proved less
-    return (yield from record_outcome(this, error=error, us=us, hint=hint, proven=proven))
+    return (yield from record_outcome(this, error=error, us=this.took_us, hint=hint, proven=proven))
 
 
 def _reason(this: EffectCall) -> str:

@@ -115,6 +115,7 @@ def _execute(
             yield from exe.write(scope, [scope.entry("step", call, keyed, **facts, **parts_of(exe.codec, spec.given))])
             raise StepFailed(scope.full_name(call), failure, attempt) from error
         facts = {"name": spec.name, "digest": digest, **parts_of(exe.codec, spec.given)} if attempt == 1 else {}
+        facts["us"] = command.took_us
         yield from schedule_retry(exe, scope, call, keyed, retry, attempt, error, facts)
     entry: EntryData = {"kind": "step", "call": call, "digest": digest, "result": result, "us": command.took_us}
     entry |= parts_of(exe.codec, spec.given)

@@ -20,7 +20,7 @@ from holdfast.store.journal_pruning import PRUNED
 
 GAP_US: Final = 1_000_000
 """Shorter gaps are not worth a row: the engine itself waits so long without releasing a run."""
-_WORK: Final = frozenset({"step", "outcome"})
+_WORK: Final = frozenset({"step", "outcome", "attempt"})
 """Entries that record how long the work took that they end."""
 _TEXTS: Final = {
     "person": "waited for an answer",
@@ -143,9 +143,10 @@ def _cut_out_work(gap: Gap, work: list[Span], now_us: int, least_us: int) -> lis
 def _began_us(together: list[JournalEntry], waits: dict[str, _OpenWait], busy_us: int) -> int:
     """When the work for these entries began.
 
-    A failed attempt does not record it, so it counts as begun when its delay, or a sleep before it, was over.
+    Earlier versions did not record it for a failed attempt, which counts as begun when its delay, or a sleep before it,
+    was over.
     """
-    attempts = [met for met in together if met.kind == "attempt"]
+    attempts = [met for met in together if met.kind == "attempt" and "us" not in met.data]
     if attempts:
         calls, scopes = {met.call for met in attempts}, {met.scope for met in attempts}
         over = [one for call, one in waits.items() if call in calls or (one.reason == "timer" and one.scope in scopes)]

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.inspect.attempts import attempts_of
 from holdfast.inspect.calls import LAST_TURN, CallRecord, JournalEntry, number_of, text_of
 from holdfast.inspect.views import PendingAnswer, Row
 from holdfast.model.rows import TERMINAL
@@ -72,6 +73,7 @@ def row_of(draft: CallRecord, around: RunFacts) -> Row:
         depth=depth_of(draft.scope, around.loops) + (draft.kind == "turn"),
         started_at=time_of(started),
         ended_at=time_of(ended),
+        attempt_rows=attempts_of(draft) if draft.kind in ("step", "effect") else (),
         **{"name": draft.name, **made},
     )
 
@@ -104,12 +106,11 @@ def _failure(data: Facts) -> Facts:
 def _step(draft: CallRecord, around: RunFacts) -> Facts:
     last, attempts = draft.last, sum(met.kind == "attempt" for met in draft.entries)
     if last.kind == "step":
-        us = number_of(last.data.get("us"))
-        first_us = draft.first.created_us if attempts else last.created_us - us
         count = number_of(last.data.get("attempts")) or attempts + 1
         facts: Facts = {"result": last.data.get("result"), "attempts": count, **_failure(last.data)}
-        return {**facts, "from_us": first_us, "to_us": last.created_us, "duration_us": us}
-    return {**_unended(last, around), "attempts": attempts}
+        facts |= {} if attempts else {"duration_us": number_of(last.data.get("us"))}
+        return {**facts, "from_us": draft.first.began_us, "to_us": last.created_us}
+    return {**_unended(last, around), "attempts": attempts, "from_us": draft.first.began_us}
 
 
 def _unended(last: JournalEntry, around: RunFacts) -> Facts:
@@ -137,7 +138,7 @@ def _effect(draft: CallRecord, around: RunFacts) -> Facts:
         facts |= _failure(last.data)
         facts |= {"state": "in_doubt"} if last.data.get("doubt") else {}
         us = number_of(last.data.get("us"))
-        if us and len(draft.entries) > 1:
+        if us and len(draft.entries) > 1 and facts["attempts"] == 1:
             facts["duration_us"] = us
     elif last.kind in ("intent", "asked", "answered"):
         facts["state"] = "running" if around.held and last.kind == "intent" else "in_doubt"

@@ -13,6 +13,19 @@ from holdfast.model.views import Effect, GateInfo, RunInfo, View
 from holdfast.state.json_preview import to_jsonable
 
 
+class AttemptRow(View, frozen=True, kw_only=True):
+    """One attempt of a step or an effect that was retried."""
+
+    number: int
+    started_at: dt.datetime | None = None
+    ended_at: dt.datetime | None = None
+    duration_us: int | None = None
+    """How long it took; it and the start are None if that is not recorded."""
+    error: Any = None
+    waited_us: int | None = None
+    """The time until the next attempt began; None if there is none, or if it is not known."""
+
+
 class Row(View, frozen=True, kw_only=True):
     """One thing a run did, or a stretch of time in which it did nothing."""
 
@@ -36,10 +49,12 @@ class Row(View, frozen=True, kw_only=True):
     last: int = 0
     """Its journal positions; 0 if it has none."""
     attempts: int = 1
+    attempt_rows: tuple[AttemptRow, ...] = ()
+    """The attempts of a call that was retried."""
     started_at: dt.datetime | None = None
     ended_at: dt.datetime | None = None
     duration_us: int | None = None
-    """How long it took, or how long the gap was; None if that is not known."""
+    """How long it took, with the waits between attempts, or how long the gap was; None if that is not known."""
     text: str = ""
     """A description in one line."""
     by: str | None = None

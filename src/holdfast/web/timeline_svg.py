@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
@@ -41,6 +41,9 @@ STRIPES: Final = Markup(
 """The pattern of bars that show waiting; once in a page."""
 
 
+Interval = tuple[dt.datetime, dt.datetime]
+
+
 class _Stretch(NamedTuple):
     """A part of the scale between two moments."""
 
@@ -65,8 +68,10 @@ class Scale:
     def __init__(self, rows: Sequence[Row], now: dt.datetime) -> None:
         self._now = now
         spans = [(row, *span) for row in rows if (span := self._span(row)) is not None]
-        moments = sorted({moment for _, start, end in spans for moment in (start, end)})
-        busy = _joined([(start, end) for row, start, end in spans if row.kind not in _WAITS | _AROUND])
+        attempts = {id(row): attempt_spans(row) for row, *_ in spans}
+        moments = sorted({moment for row, *ends in spans for moment in (*ends, *chain(*attempts[id(row)]))})
+        worked = [(row, start, end) for row, start, end in spans if row.kind not in _WAITS | _AROUND]
+        busy = _joined([span for row, start, end in worked for span in attempts[id(row)] or [(start, end)]])
         folded = _joined([(start, end) for row, start, end in spans if row.kind in _FOLDED])
         self._stretches = [
             _Stretch(one, (two - one).total_seconds(), _is_inside(one, busy), _is_inside(one, folded))
@@ -78,7 +83,7 @@ class Scale:
         self._xs = [0.0, *(width / total * WIDTH for width in accumulate(widths))]
         self._widths_of = [width / total * WIDTH for width in widths]
 
-    def _span(self, row: Row) -> tuple[dt.datetime, dt.datetime] | None:
+    def _span(self, row: Row) -> Interval | None:
         if row.started_at is None:
             return None
         end = row.ended_at or (self._now if row.state in _OPEN else row.started_at)
@@ -136,25 +141,37 @@ class Scale:
         span = self._span(row)
         if span is None or self.is_empty:
             return Markup()
-        start, end = self.x(span[0]), self.x(span[1])
-        width = max(_TICK, end - start)
-        start = min(start, WIDTH - width)
-        is_thin = row.kind in _AROUND
-        height = _THIN if is_thin else _HEIGHT - 4
-        kind = "around" if is_thin else "waited" if row.kind in _WAITS else "worked"
-        fill = Markup(' fill="url(#stripes)"') if kind == "waited" else ""
-        frame = Markup('<rect class="{} {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"{}/>').format(
-            kind, row.state, start, (_HEIGHT - height) / 2, width, height, fill
-        )
+        attempts = attempt_spans(row)
+        kind = "around" if row.kind in _AROUND or attempts else "waited" if row.kind in _WAITS else "worked"
+        frame = self._rect(kind, row.state, span)
+        for number, attempt in enumerate(attempts, 1):
+            state = row.state if number == row.attempts else "failed"
+            frame += self._rect("worked", state, attempt)
         return Markup(
             '<svg class="bar" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
             "{}</svg>"
         ).format(WIDTH, _HEIGHT, frame)
 
+    def _rect(self, kind: str, state: str, span: Interval) -> Markup:
+        start, end = self.x(span[0]), self.x(span[1])
+        width = max(_TICK, end - start)
+        height = _THIN if kind == "around" else _HEIGHT - 4
+        fill = Markup(' fill="url(#stripes)"') if kind == "waited" else ""
+        return Markup('<rect class="{} {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"{}/>').format(
+            kind, state, min(start, WIDTH - width), (_HEIGHT - height) / 2, width, height, fill
+        )
 
-def _joined(spans: list[tuple[dt.datetime, dt.datetime]]) -> list[tuple[dt.datetime, dt.datetime]]:
+
+def attempt_spans(row: Row) -> list[Interval]:
+    """When the attempts of a row were executing; empty if it was not retried, or if that is not recorded."""
+    found = [(one.started_at, one.ended_at) for one in row.attempt_rows]
+    spans = [(start, end) for start, end in found if start is not None and end is not None]
+    return spans if len(spans) == len(found) else []
+
+
+def _joined(spans: list[Interval]) -> list[Interval]:
     """Intervals in order, with overlapping ones joined."""
-    found: list[tuple[dt.datetime, dt.datetime]] = []
+    found: list[Interval] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
@@ -163,6 +180,6 @@ def _joined(spans: list[tuple[dt.datetime, dt.datetime]]) -> list[tuple[dt.datet
     return found
 
 
-def _is_inside(moment: dt.datetime, spans: list[tuple[dt.datetime, dt.datetime]]) -> bool:
+def _is_inside(moment: dt.datetime, spans: list[Interval]) -> bool:
     at = bisect_right(spans, (moment, dt.datetime.max.replace(tzinfo=dt.UTC))) - 1
     return at >= 0 and spans[at][0] <= moment < spans[at][1]

@@ -16,8 +16,10 @@ from holdfast.cli.run_args import answer_line, note_cancel, run_argument
 from holdfast.cli.session import Session
 from holdfast.errors import CheckpointNotFound, DamagedData
 from holdfast.ids import display_name, find_gates
+from holdfast.inspect.attempts import describe_attempt
 from holdfast.inspect.calls import STAGES_MAX, fold_stages, has_stages
 from holdfast.inspect.refs import Located, checkpoint_of
+from holdfast.inspect.rows import error_text
 from holdfast.inspect.status import pending_cancel
 from holdfast.inspect.threads import INTERRUPT, THREADS, thread_state
 from holdfast.inspect.timeline import fold_turns, timeline
@@ -204,7 +206,9 @@ def _row_text(row: Row, *, full: bool) -> str:
 
 
 def _details(session: Session, row: Row) -> None:
-    """Print the traceback and the checkpoint of a row."""
+    """Print the attempts, the traceback and the checkpoint of a row."""
+    for one in row.attempt_rows:
+        session.say(f"          {one_line(describe_attempt(one, error_text(one.error), long_duration))}")
     trace = row.error.get("trace") if isinstance(row.error, dict) else None
     for line in lines_of(trace) if isinstance(trace, str) else ():
         session.say(f"          | {line}")

@@ -8,13 +8,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.inspect.views import Row, Timeline
+from holdfast.inspect import views
 from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
 from holdfast.model.views import CheckpointInfo, GateInfo, RunInfo
 from holdfast.operations.read import known_run
 from holdfast.runtime.replay_input import RESUME
 from holdfast.state.json_preview import to_jsonable
 from holdfast.web.api import schemas
+from holdfast.web.api.timeline_schemas import Attempt, Row, Timeline
 from holdfast.web.gate_list import has_expired
 from holdfast.web.masking import Masker
 from holdfast.web.plan_visibility import visible_plan
@@ -65,7 +66,7 @@ class Converter:
     def _value_of(self, kind: type[schemas.Result], view: object, name: str, value: Any) -> Any:
         if kind is schemas.PlannedEffect and name == "arguments":
             return to_jsonable(self.masker.arguments(value))
-        if isinstance(view, Row) and view.kind == "started":
+        if isinstance(view, views.Row) and view.kind == "started":
             return to_jsonable(self.masker.input(value))
         return self.value(value)
 
@@ -96,7 +97,7 @@ class Converter:
             may_not=may_not,
         )
 
-    def detail(self, found: Timeline, commit: str) -> schemas.RunDetail:
+    def detail(self, found: views.Timeline, commit: str) -> schemas.RunDetail:
         """A run with its status, from its timeline."""
         self.learn(found)
         standing = found.standing
@@ -115,7 +116,7 @@ class Converter:
             commit=commit,
         )
 
-    def learn(self, found: Timeline) -> None:
+    def learn(self, found: views.Timeline) -> None:
         """Note the masked values of a run, so that its texts do not repeat them."""
         if self.masker.is_active:
             self.know_input(found.run.run_id)
@@ -127,11 +128,11 @@ class Converter:
         if self.masker.is_active:
             self.masker.parameters = input_names(self._c, known_run(self._c.store.access.core, run_id))
 
-    def timeline(self, found: Timeline) -> schemas.Timeline:
+    def timeline(self, found: views.Timeline) -> Timeline:
         """What a run did."""
         self.learn(found)
-        rows = self.results(schemas.Row, found.rows)
-        return self.result(schemas.Timeline, found, run=self.run(found.run), rows=rows)
+        rows = [self.result(Row, row, attempt_rows=self.results(Attempt, row.attempt_rows)) for row in found.rows]
+        return self.result(Timeline, found, run=self.run(found.run), rows=rows)
 
     def checkpoint(self, info: CheckpointInfo) -> schemas.Checkpoint:
         """A checkpoint, without what the engine notes in its metadata."""

@@ -87,6 +87,7 @@ _ROW: Final = {
     "first": 2,
     "last": 3,
     "attempts": 1,
+    "attempt_rows": [],
     "started_at": "2026-11-16T09:12:30.900000Z",
     "ended_at": "2026-11-16T09:12:31.200000Z",
     "duration_us": 300000,

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.web.api import gate_reads, requests, run_changes, run_reads, schemas, site_reads
 from holdfast.web.api.operation import Operation
+from holdfast.web.api.timeline_schemas import Timeline
 from holdfast.web.routes import Page
 
 _RUN: Final = "/runs/{run_id}"
@@ -40,7 +41,7 @@ OPERATIONS: Final = (
         requests.JournalQuery,
         example={"after": 0, "limit": 100},
     ),
-    Operation("GET", f"{_RUN}/timeline", run_reads.get_timeline, schemas.Timeline, requests.TimelineQuery),
+    Operation("GET", f"{_RUN}/timeline", run_reads.get_timeline, Timeline, requests.TimelineQuery),
     Operation(
         "GET", f"{_RUN}/checkpoints", run_reads.list_checkpoints, schemas.CheckpointPage, requests.CheckpointsQuery
     ),

@@ -20,6 +20,7 @@ from holdfast.store.port import CheckpointQuery, Select
 from holdfast.web.api import requests, schemas
 from holdfast.web.api.convert import Converter
 from holdfast.web.api.operation import run_of
+from holdfast.web.api.timeline_schemas import Timeline
 from holdfast.web.run_filter import check_metadata
 from holdfast.web.site import Context
 from holdfast.web.text_values import json_or_text
@@ -85,7 +86,7 @@ def get_journal(c: Context, query: requests.JournalQuery) -> schemas.Journal:
     return schemas.Journal(entries=convert.results(schemas.Entry, entries), next=following)
 
 
-def get_timeline(c: Context, query: requests.TimelineQuery) -> schemas.Timeline:
+def get_timeline(c: Context, query: requests.TimelineQuery) -> Timeline:
     """Read what a run did, one row per call, with waits and idle time."""
     return Converter(c).timeline(timeline(c.store, run_of(c), newest=query.newest))
 

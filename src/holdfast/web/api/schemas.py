@@ -201,47 +201,6 @@ class Ledger(Result, kw_only=True):
     effects: list[Effect]
 
 
-class Row(Result, kw_only=True):
-    """One thing a run did, or a stretch of time in which it did nothing."""
-
-    kind: str
-    """`started`, `step`, `effect`, `ask`, `sleep`, `wait`, `child`, `turn`, `gap` and others."""
-    name: str
-    call: str
-    """The full name of the call, which a rollback accepts; empty if the row is not a call."""
-    depth: Count
-    """The number of enclosing scopes."""
-    state: str
-    first: Count
-    last: Count
-    """Its journal positions; 0 if it has none."""
-    attempts: Count
-    started_at: Moment | None
-    ended_at: Moment | None
-    duration_us: int | None
-    text: str
-    by: str | None
-    result: Any
-    error: Any
-    checkpoint_id: str | None
-    reason: str
-    """Of a gap: `person`, `event`, `timer`, `child`, `retry`, `paused` or `nobody`."""
-    count: Count
-    """The number of branches of a map, turns of a loop, or pruned entries."""
-
-
-class Timeline(Result, kw_only=True):
-    """What a run did, one row per call."""
-
-    run: Run
-    rows: list[Row]
-    left_out: Count
-    """How many entries at the beginning of the journal were not read; see `newest`."""
-    worked_us: Count
-    idle_us: Count
-    waited_us: Count
-
-
 class Checkpoint(Result, kw_only=True):
     """A checkpoint without its state."""
 

@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from holdfast.errors import DamagedData, InvalidInput
 from holdfast.ids import display_name
+from holdfast.inspect.attempts import describe_attempt
 from holdfast.inspect.rows import error_text
 from holdfast.inspect.timeline_page import ENTRIES, TimelinePage, read_window
-from holdfast.inspect.views import Row
+from holdfast.inspect.views import AttemptRow, Row
 from holdfast.limits import NUMBER_MAX
 from holdfast.web.markdown import plain_line
 from holdfast.web.render import duration
@@ -56,6 +57,7 @@ class RowView(NamedTuple):
     result: str
     is_cut: bool
     error: str
+    attempts: list[str]
     effect: list[tuple[str, str]]
     links: list[tuple[str, str]]
     opens: str
@@ -177,6 +179,7 @@ def _view(run: OpenRun, row: Row, scale: Scale, seen: dict[str, int]) -> RowView
         result=result,
         is_cut=is_cut,
         error=_error(run, row),
+        attempts=[_attempt(run, one) for one in row.attempt_rows],
         effect=_effect(row),
         links=_row_links(run, row),
         opens=run.c.run_url(run.run_id, **{"from": row.first, "to": row.last}) if row.kind in _FOLDED else "",
@@ -234,6 +237,11 @@ def _error(run: OpenRun, row: Row) -> str:
     text = trace if isinstance(trace, str) and trace else f"{error.get('type', 'error')}: {error.get('message', '')}"
     text = run.masker.text(text)
     return text if len(text) <= _TRACE_CHARS else f"…{text[-_TRACE_CHARS:]}"
+
+
+def _attempt(run: OpenRun, one: AttemptRow) -> str:
+    error = error_text(run.masker.value(one.error))
+    return one_line(run.masker.text(describe_attempt(one, error, lambda us: duration(us / 1e6))), _TEXT_CHARS)
 
 
 def _effect(row: Row) -> list[tuple[str, str]]:
