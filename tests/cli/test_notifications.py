@@ -71,11 +71,37 @@ def test_a_test_message_shows_whether_a_target_can_be_reached(project: Path, rec
     assert "the targets are ops" in done.err
 
 
-def test_a_missing_secret_or_table_is_wrong_usage(project: Path) -> None:
-    for verb in (("notifications", "test", "ops"), ("worker", "--until-idle")):
-        done = run(*verb, cwd=project)
-        assert done.code == 2
-        assert "the environment variable HOOK_SECRET (secret_env) is not set" in done.err
+UNSET = "the environment variable HOOK_SECRET (secret_env) is not set"
+
+
+def test_a_worker_without_the_secret_warns_and_leaves_the_notifications_to_another(
+    project: Path, receiver: Receiver
+) -> None:
+    with shop(project) as app:
+        app.start("asks", run_id="a", enqueue=True)
+        done = run("worker", "--until-idle", cwd=project)
+        assert done.code == 0, done.err
+        assert done.err.count(UNSET) == 1
+        assert app.handle("a").status() == "waiting", "it executed the run"
+    done = run("notifications", "status", "--json", cwd=project)
+    assert done.data["unavailable"] == [{"target": "ops", "reason": f"target 'ops': {UNSET}"}]
+    assert UNSET in run("notifications", "status", cwd=project).err
+    assert receiver.requests == []
+    assert run("worker", "--until-idle", cwd=project, HOOK_SECRET=SECRET).code == 0
+    assert [request.data["run_id"] for request in receiver.requests] == ["a"]
+
+
+def test_a_mistake_in_the_table_is_an_error_of_a_worker(project: Path) -> None:
+    settings = (project / "pyproject.toml").read_text()
+    for wrong in ('secret_file = "also"\n', 'secrets_env = "x"\n'):
+        (project / "pyproject.toml").write_text(settings + wrong)
+        assert run("worker", "--until-idle", cwd=project).code == 2
+
+
+def test_a_test_message_without_the_secret_or_the_table_is_wrong_usage(project: Path) -> None:
+    done = run("notifications", "test", "ops", cwd=project)
+    assert done.code == 2
+    assert UNSET in done.err
     (project / "pyproject.toml").write_text("[tool.holdfast]\n")
     done = run("notifications", "test", "ops", cwd=project)
     assert done.code == 2

@@ -92,10 +92,26 @@ def test_a_target_that_this_process_does_not_have_is_left_to_others(app: holdfas
     without = notifications(app, mail)
     without.run(until_idle=True)
     (left,) = without.undelivered()
-    assert left.reason == "target 'ops' is not configured in this process"
+    assert left.reason == "target 'ops' is not configured in this process, or its secret is missing"
     clock.advance(HOUR)
     notifications(app, ops).run(until_idle=True)
     assert len(ops.sent) == 2
+
+
+def test_a_process_without_a_target_does_not_use_up_the_attempts_of_another(
+    app: holdfast.App, clock: ShiftedClock
+) -> None:
+    ops = recorder("ops", later("it is down"))
+    with_it, without = notifications(app, ops), notifications(app, recorder("other"))
+    app.start("asks", run_id="r")
+    with_it.run(until_idle=True)
+    for _ in range(12):  # more often than a target is tried
+        clock.advance(HOUR)
+        without.run(until_idle=True)
+    clock.advance(HOUR)
+    with_it.run(until_idle=True)
+    assert len(ops.sent) == 2
+    assert with_it.undelivered() == []
 
 
 def test_a_store_that_fails_for_a_while_loses_nothing(

@@ -5,6 +5,7 @@ Secrets are named in it, by an environment variable or a file, and are never in 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.errors import InvalidInput
-from holdfast.notifications.delivery import Target
+from holdfast.notifications.delivery import SecretMissing, Target
 from holdfast.notifications.notifier import Notifications
 from holdfast.notifications.smtp import Email
 from holdfast.notifications.webhook import Slack, Webhook
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 KINDS: Final[dict[str, type[Target]]] = {"webhook": Webhook, "slack": Slack, "email": Email}
 _SECRETS: Final = ("secret", "password", "token", "key")
 """Keys that would hold a secret itself."""
+_log: Final = logging.getLogger("holdfast.notifications")
 _TABLE: Final = "[tool.holdfast.notifications]"
 
 
@@ -42,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def from_settings(app: App, table: Mapping[str, Any], folder: Path | None = None) -> Notifications:
     """The notifications that a table of settings describes. Relative paths of secrets are relative to `folder`.
 
+    Targets whose secret this process does not have are left to other processes: see `Notifications.unavailable`.
+
     Example:
         from_settings(app, {"base_url": "https://holdfast.example.org", "targets": []})
     """
@@ -51,7 +55,21 @@ def from_settings(app: App, table: Mapping[str, Any], folder: Path | None = None
         raise InvalidInput(f"targets of {_TABLE} must be tables: write [[tool.holdfast.notifications.targets]]")
     found = _convert(given, Settings, _TABLE)
     options = {name: value for name, value in msgspec.structs.asdict(found).items() if value is not None}
-    return Notifications(app, [_target(target, folder) for target in targets], **options)
+    found_targets = [_target(target, folder) for target in targets]
+    missing = {target.name: problem for target in found_targets if (problem := _missing_secret(target))}
+    for problem in missing.values():
+        _log.warning("%s; its notifications are left to other processes", problem)
+    usable = [target for target in found_targets if target.name not in missing]
+    return Notifications(app, usable, **options, unavailable=missing)
+
+
+def _missing_secret(target: Target) -> str:
+    """Which secret of a target this process does not have; empty if it has all. Other mistakes are errors."""
+    try:
+        target.check()
+    except SecretMissing as error:
+        return str(error)
+    return ""
 
 
 def _target(given: dict[str, Any], folder: Path | None) -> Target:

@@ -30,11 +30,16 @@ class NotDelivered(HoldfastError):
     """A target refused a notification, or could not be reached in any attempt."""
 
 
+class SecretMissing(InvalidInput):
+    """A secret is configured, and this process does not have it."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of an attempt to send a message."""
 
-    state: Literal["delivered", "over", "later", "refused"]
-    """`over`: it is not worth announcing any more. `later`: try again. `refused`: trying again is useless."""
+    state: Literal["delivered", "over", "later", "refused", "elsewhere"]
+    """`over`: it is not worth announcing any more. `later`: try again. `refused`: trying again is useless. `elsewhere`:
+    this process cannot send to the target, so the attempt is left to another one."""
     reason: str = ""
     after_s: float = 0.0
     """The target asks to wait at least this long."""
@@ -82,7 +87,7 @@ class Target(Named, frozen=True, kw_only=True):
             )
 
     def check(self) -> None:
-        """Raise InvalidInput if a secret cannot be read here."""
+        """Raise InvalidInput if a secret cannot be used here, SecretMissing if this process does not have it."""
 
     def send(self, message: Message, left: tuple[str, ...] = ()) -> Attempt:
         """Try once to send the message, to the recipients `left` if any are named. Does not raise."""
@@ -108,13 +113,13 @@ def read_secret(target: str, what: str, variable: str, file: str) -> str:
     if variable:
         found = os.environ.get(variable, "")
         if not found:
-            raise InvalidInput(f"target {target!r}: the environment variable {variable} ({what}_env) is not set")
+            raise SecretMissing(f"target {target!r}: the environment variable {variable} ({what}_env) is not set")
         return found
     try:
         with open(file, "rb") as opened:
             text = opened.read(_SECRET_BYTES_MAX).decode("utf-8").strip("\r\n")
     except OSError as error:
-        raise InvalidInput(f"target {target!r}: {what}_file {file} cannot be read: {error.strerror}") from None
+        raise SecretMissing(f"target {target!r}: {what}_file {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"target {target!r}: {what}_file {file} is not text") from None
     if not text:

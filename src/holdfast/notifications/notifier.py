@@ -11,7 +11,7 @@ import datetime as dt
 import fnmatch
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
 from msgspec.structs import replace
@@ -45,7 +45,8 @@ class Notifications:
     `events` and `workflows` (patterns) select what is announced; a target may have its own. A gate is announced as
     expiring `expiring_s` before its expiry. Failures are announced from the moment on in which a target was configured
     first, and open gates whenever they were opened; `since` changes both. `mask` are paths that `show` is sent without.
-    Notifications are removed `keep_days` after their end; None keeps them.
+    Notifications are removed `keep_days` after their end; None keeps them. `unavailable` names further targets that this
+    process cannot send to, and why.
 
     Example:
         notifications = Notifications(app, [Webhook("ops", "https://example.org/hook", secret_env="HOOK_SECRET")],
@@ -69,9 +70,12 @@ class Notifications:
         retry_s: Sequence[float] = RETRY_S,
         concurrency: int = 4,
         poll_s: float = 1.0,
+        unavailable: Mapping[str, str] | None = None,
     ) -> None:
         self._store = app.store
         self._targets = _by_name(targets)
+        self.unavailable = dict(unavailable or {})
+        """The targets that are left to other processes, with the reason."""
         self._events = check_events(events)
         self._workflows = _patterns(workflows)
         self._lead_us = seconds_us("expiring_s", expiring_s)
@@ -96,6 +100,8 @@ class Notifications:
 
     def start(self) -> None:
         """Announce in threads of this process until `stop`."""
+        if self._is_left_to_others:
+            return
         app, worker = self._begin()
         self._threads = [
             threading.Thread(target=self._watch, args=(app,), name="holdfast-notifications", daemon=True),
@@ -123,6 +129,8 @@ class Notifications:
 
         An attempt that is due later is made by a later call.
         """
+        if until_idle and self._is_left_to_others:
+            return
         app, worker = self._begin()
         watch = threading.Thread(target=self._watch, args=(app,), name="holdfast-notifications", daemon=True)
         try:
@@ -139,6 +147,11 @@ class Notifications:
             if watch.ident is not None:
                 watch.join()
             self._end()
+
+    @property
+    def _is_left_to_others(self) -> bool:
+        """Whether this process can send to no target. It then executes no notification."""
+        return bool(self.unavailable) and not self._targets
 
     def _begin(self) -> tuple[App, Worker]:
         if self._app is not None:
@@ -271,6 +284,8 @@ class Notifications:
         Example:
             notifications.test("ops").state
         """
+        if target in self.unavailable:
+            raise InvalidInput(self.unavailable[target])
         if target not in self._targets:
             raise InvalidInput(f"there is no target {target!r}; the targets are {', '.join(self._targets) or 'none'}")
         return self._targets[target].send(self._composer.test_message(target))

@@ -20,6 +20,10 @@ RETRY_S: Final = (10.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 288
 """The delays between attempts: ten attempts in about sixteen hours."""
 _SPREAD: Final = 0.2
 """How much a delay varies, so that many messages to one target do not return together."""
+_ELSEWHERE_S: Final = 10.0
+_ELSEWHERE_S_MAX: Final = 600.0
+_ELSEWHERE_MAX: Final = 100
+"""A process without the target leaves its notification to others, for at most so many times: about sixteen hours."""
 
 Notify = Callable[[Run, Event], Attempt]
 
@@ -32,19 +36,28 @@ def make_workflow(composer: Composer, targets: Mapping[str, Target], retry_s: Se
         if event.event == CONFIGURED:
             return Attempt(state="over")
         left: tuple[str, ...] = ()
+        elsewhere = 0
         for number, delay_s in enumerate((*retry_s, None), start=1):
             attempt = _deliver(run, event, left, is_last=delay_s is None)
+            while attempt.state == "elsewhere":  # it does not count as an attempt
+                elsewhere += 1
+                run.sleep(min(_ELSEWHERE_S * elsewhere, _ELSEWHERE_S_MAX) * _spread(event.id, elsewhere))
+                is_over = elsewhere >= _ELSEWHERE_MAX
+                attempt = _deliver(run, event, left, is_last=delay_s is None, must_be_here=is_over)
             if attempt.state in ("delivered", "over") or delay_s is None:
                 return attempt
             left = attempt.left
             run.sleep(max(delay_s * _spread(event.id, number), attempt.after_s))
         raise AssertionError("the last attempt returns or raises")
 
-    def _deliver(run: Run, event: Event, left: tuple[str, ...], *, is_last: bool) -> Attempt:
+    def _deliver(
+        run: Run, event: Event, left: tuple[str, ...], *, is_last: bool, must_be_here: bool = False
+    ) -> Attempt:
         # Only what names the message is an argument, since arguments are stored, and compared when the run resumes.
         def deliver(event_id: str) -> Attempt:  # noqa: ARG001
             attempt = send(event, left, is_last=is_last)
-            if attempt.state == "refused" or (attempt.state == "later" and is_last):
+            is_final = {"refused": True, "later": is_last, "elsewhere": must_be_here}.get(attempt.state, False)
+            if is_final:
                 raise NotDelivered(f"target {event.target!r} was not notified: {attempt.reason}")
             return attempt
 
@@ -53,7 +66,8 @@ def make_workflow(composer: Composer, targets: Mapping[str, Target], retry_s: Se
     def send(event: Event, left: tuple[str, ...], *, is_last: bool) -> Attempt:
         circuit = circuits.get(event.target)
         if circuit is None:
-            return later(f"target {event.target!r} is not configured in this process")
+            reason = f"target {event.target!r} is not configured in this process, or its secret is missing"
+            return Attempt(state="elsewhere", reason=reason)
         try:
             message = composer.compose(event, include_show=circuit.target.include_show)
         except Over as over:

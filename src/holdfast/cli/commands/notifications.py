@@ -44,6 +44,15 @@ def notifying(app: App, *, until_idle: bool = False) -> Iterator[None]:
         yield
 
 
+def _unavailable() -> dict[str, str]:
+    """The targets that a process with this environment cannot send to, with the reason."""
+    from holdfast.runtime.app import App
+
+    with App("memory:") as app:
+        found = configured(app)
+        return {} if found is None else found.unavailable
+
+
 @click.group("notifications")
 def notifications_command() -> None:
     """Test targets of notifications, and list undelivered ones.
@@ -93,7 +102,8 @@ def send_test(session: Session, target: str) -> int:
 def list_undelivered(session: Session, limit: int) -> int:
     """List the notifications that were not delivered, newest first.
 
-    Those with a next attempt are sent again by themselves; a failed one is not.
+    Those with a next attempt are sent again by themselves; a failed one is not. A target whose secret is missing here
+    is named, too.
 
     \b
     Examples:
@@ -104,9 +114,13 @@ def list_undelivered(session: Session, limit: int) -> int:
     from holdfast.notifications.undelivered import read_undelivered
 
     found = read_undelivered(session.store(), limit)
+    missing = _unavailable()
     if session.json:
-        session.out.give({"undelivered": as_data(found)})
+        problems = [{"target": name, "reason": reason} for name, reason in missing.items()]
+        session.out.give({"undelivered": as_data(found), "unavailable": problems})
         return exit_codes.OK
+    for reason in missing.values():
+        session.out.note(f"not sent by processes with this environment: {reason}")
     if not found:
         session.out.note("every notification was delivered")
         return exit_codes.OK
