@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holdfast
+from holdfast.ids import display_name
 from tests.web.acting import STORES, World, send, twins, world
 from tests.web.html_page import HtmlForm, HtmlPage
 
@@ -52,6 +53,27 @@ def test_a_fork_reuses_what_was_performed_since(w: World, ana: TestClient) -> No
     assert w.did == [("pay", "A")]
     assert w.status(name) == "waiting"
     assert w.status("a") == "waiting"
+
+
+def test_the_dialog_names_what_runs_again_and_which_gates_are_asked_again(w: World, ana: TestClient) -> None:
+    w.start("order", "A", run_id="a")
+    page = w.page(ana, "/runs/a/fork?at=pay")
+    plan = w.app.rollback_plan("a", "pay")
+    assert plan.fork_calls == plan.calls
+    assert f"Runs again ({len(plan.calls)})" in page.text
+    assert "Asked again" in page.text
+    for call in plan.calls:
+        assert display_name(call) in page.text
+
+
+def test_a_fork_from_the_end_asks_the_open_gate_again(w: World, ana: TestClient) -> None:
+    w.start("order", "A", run_id="a")
+    plan = w.app.rollback_plan("a")
+    assert (plan.calls, plan.gates) == ((), ())
+    assert len(plan.fork_calls) == len(plan.fork_gates) == 1
+    page = w.page(ana, "/runs/a/fork")
+    assert "Runs again (1)" in page.text
+    assert "Asked again" in page.text
 
 
 def test_a_fork_performs_again_what_it_should_perform(w: World, ana: TestClient) -> None:

@@ -38,6 +38,12 @@ class RollbackPlan(View, frozen=True, kw_only=True):
     """Effects that the run has undone itself since, but would treat as done after the rollback. They stop it, too."""
     calls: tuple[str, ...]
     """The recorded calls that are rolled back, and repeated when the run continues."""
+    gates: tuple[str, ...] = ()
+    """The gates among these calls, which are asked again."""
+    fork_calls: tuple[str, ...] = ()
+    """The calls that a fork from the same place repeats: also those that were not finished there, as an open gate."""
+    fork_gates: tuple[str, ...] = ()
+    """The gates among these."""
     children: tuple[str, ...]
     """Child runs that are rolled back, with their own children: they are stopped, and their effects undone."""
     missing: tuple[str, ...] = ()

@@ -45,8 +45,8 @@ class Notifications:
     `events` and `workflows` (patterns) select what is announced; a target may have its own. A gate is announced as
     expiring `expiring_s` before its expiry. Failures are announced from the moment on in which a target was configured
     first, and open gates whenever they were opened; `since` changes both. `mask` are paths that `show` is sent without.
-    Notifications are removed `keep_days` after their end; None keeps them. `unavailable` names further targets that this
-    process cannot send to, and why.
+    Notifications are removed `keep_days` after their end; None keeps them. `unavailable` names further targets, and
+    why this process cannot send to them.
 
     Example:
         notifications = Notifications(app, [Webhook("ops", "https://example.org/hook", secret_env="HOOK_SECRET")],

@@ -233,6 +233,7 @@ def _to_plan(history: RunHistory, taken: TakenBack) -> RollbackPlan:
     alone = [each for each in taken.inside if each.is_detached]
     attached = [each for each in taken.inside if not each.is_detached]
     left = [line for each in alone for line in each.lines if line.state in ("done", "intent")]
+    forked = cut_at(history.live, cut.to, fork=True)
     return RollbackPlan(
         run_id=run_id,
         to=cut.to,
@@ -241,6 +242,9 @@ def _to_plan(history: RunHistory, taken: TakenBack) -> RollbackPlan:
         in_doubt=_effects(run_id, undo.in_doubt),
         compensated=_effects(run_id, undo.compensated),
         calls=tuple(cut.calls),
+        gates=tuple(cut.gates),
+        fork_calls=tuple(forked.calls),
+        fork_gates=tuple(forked.gates),
         children=tuple(each.run_id for each in attached if each.run is not None),
         missing=tuple(each.run_id for each in attached if each.run is None),
         detached=tuple(each.run_id for each in alone),

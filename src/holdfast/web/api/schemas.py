@@ -304,6 +304,12 @@ class Plan(Result, kw_only=True):
     hidden_effects: Count
     calls: list[str]
     """The recorded calls that run again."""
+    gates: list[str]
+    """The gates among these calls, which are asked again."""
+    fork_calls: list[str]
+    """The calls that a fork from the same place repeats: also those that were not finished there, as an open gate."""
+    fork_gates: list[str]
+    """The gates among these."""
     children: list[str]
     """Child runs that are rolled back, too."""
     missing: list[str]

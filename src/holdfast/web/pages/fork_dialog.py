@@ -1,4 +1,4 @@
-"""The fork dialog: choose a place, see which effects are reused, change the state, then start the new run."""
+"""The fork dialog: choose a place, see what runs again, change the state, then start the new run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.model.rollback_plan import RollbackPlan
 from holdfast.model.rows import RunRow
 from holdfast.web.masking import MASKED, Masker
 from holdfast.web.pages.act import VIA, describe, refused, to_run
-from holdfast.web.pages.rollback_dialog import effect_row, message_of
+from holdfast.web.pages.rollback_dialog import effect_row, message_of, names_again
 from holdfast.web.plan_visibility import hidden_text, visible_plan
 from holdfast.web.routes import Page
 from holdfast.web.run_actions import missing_worker, read_run, with_warning
@@ -212,6 +212,7 @@ def _dialog(c: Context, row: RunRow, at: str, problems: dict[str, str]) -> Respo
         "position": position,
         "places": places_of(c, row),
         "effects_since": [effect_row(masker, row.run_id, one) for one in since],
+        "again": names_again(shown.fork_calls, shown.fork_gates) if shown is not None else names_again((), ()),
         "effects_hidden": hidden_text(hidden),
         "is_place_wrong": bool(problem),
         "basis": plan.basis if plan is not None else "",

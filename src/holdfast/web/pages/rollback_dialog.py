@@ -120,8 +120,17 @@ def _sections(c: Context, plan: RollbackPlan) -> dict[str, Any]:
             ("Undone by the run itself", "The run would treat them as done.", effects(plan.compensated)),
             ("Of detached children", "They would be performed again.", effects(plan.detached_effects)),
         ],
-        "calls": [display_name(call) for call in plan.calls[:_CALLS_SHOWN]],
-        "more_calls": max(0, len(plan.calls) - _CALLS_SHOWN),
+        "again": names_again(plan.calls, plan.gates),
+    }
+
+
+def names_again(calls: tuple[str, ...], gates: tuple[str, ...]) -> dict[str, Any]:
+    """The calls of a plan that run again and the gates among them, as both dialogs show them."""
+    return {
+        "count": len(calls),
+        "calls": [display_name(call) for call in calls[:_CALLS_SHOWN]],
+        "more": max(0, len(calls) - _CALLS_SHOWN),
+        "gates": [display_name(gate) for gate in gates[:_CALLS_SHOWN]],
     }
 
 
