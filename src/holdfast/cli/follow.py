@@ -280,7 +280,7 @@ def _line(entry: Entry) -> str:
     if entry.kind == "attempt":
         return f"  … {name}: {_error(data)}; will be retried"
     if entry.kind == "rolled_back":
-        return f"  ↩ rolled back by {data.get('by', '')}"
+        return f"  ↩ {'retried' if data.get('retry') is True else 'rolled back'} by {data.get('by', '')}"
     if entry.kind == "undone" and "call" in data:
         return f"  ↩ undone: {display_name(data['key'])}"
     if entry.kind == "undo_failed" and "call" in data:

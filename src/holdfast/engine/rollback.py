@@ -283,6 +283,7 @@ def _finish_rollback(exe: Execution, begun: EntryData) -> Plan[None]:
         "epoch": line.epoch,
         "by": begun["by"],
         "left": line.left,
+        **({"retry": True} if begun.get("retry") else {}),
         **({"tokens": line.tokens} if line.tokens else {}),
     }
     events = tuple(

@@ -7,7 +7,7 @@ it returns to, or an entry it declares void. The same call may then appear again
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -99,6 +99,14 @@ def number_of(value: object) -> int:
 def text_of(value: object) -> str:
     """A text from an entry; empty if it is not one."""
     return value if type(value) is str else ""
+
+
+def is_retry(kind: str, data: Mapping[str, object]) -> bool:
+    """Whether an entry is about the retry of a failed run, which is recorded like a rollback.
+
+    Entries of earlier versions do not have the field.
+    """
+    return kind in ("rolling_back", "rolled_back") and data.get("retry") is True
 
 
 def group_calls(entries: list[JournalEntry]) -> list[CallRecord]:

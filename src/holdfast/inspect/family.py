@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import DamagedData
-from holdfast.inspect.calls import number_of, text_of
+from holdfast.inspect.calls import is_retry, number_of, text_of
 from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
 from holdfast.model.views import RunInfo, View
 from holdfast.operations.context import StoreContext
@@ -38,6 +38,8 @@ class Node(View, frozen=True, kw_only=True):
     created_at: dt.datetime
     taken_back: bool = False
     """A later rollback returned to before it."""
+    is_retry: bool = False
+    """Of a rollback: it is the retry of a failed run."""
 
 
 class Branch(View, frozen=True, kw_only=True):
@@ -127,12 +129,15 @@ def _nodes(core: StoreContext, run: RunRow, rows: list[CheckpointRow]) -> tuple[
     """Return the checkpoints. One saved by a rollback has a higher epoch than its predecessor, and covers its entry."""
     rows = [row for row in rows if "keeps" not in (resume_of(run, row) or {})]  # without those that pin a rollback
     backs: dict[int, int] = {}
+    retries: set[int] = set()
     epoch = 0
     for row in rows:
         now = number_of((resume_of(run, row) or {}).get("epoch"))
         entries = core.port.rows(EntryRow, run.run, keys=[row.covers]) if now > epoch else []
         for entry in [entry for entry in entries if entry.kind == "rolled_back"]:
-            backs[row.covers] = number_of(entry_view(run, entry).data.get("to"))
+            data = entry_view(run, entry).data
+            backs[row.covers] = number_of(data.get("to"))
+            retries |= {row.covers} if is_retry(entry.kind, data) else set()
         epoch = max(epoch, now)
     dead = [(to, at) for at, to in backs.items()]
     return tuple(
@@ -145,6 +150,7 @@ def _nodes(core: StoreContext, run: RunRow, rows: list[CheckpointRow]) -> tuple[
             covers=row.covers,
             next_node=row.next_node,
             created_at=moment(row.created_us),
+            is_retry=row.covers in retries,
             taken_back=any(to < row.covers < at for to, at in dead),
         )
         for row in rows

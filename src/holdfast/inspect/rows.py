@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.inspect.attempts import attempts_of
-from holdfast.inspect.calls import LAST_TURN, CallRecord, JournalEntry, number_of, text_of
+from holdfast.inspect.calls import LAST_TURN, CallRecord, JournalEntry, is_retry, number_of, text_of
 from holdfast.inspect.views import PendingAnswer, Row
 from holdfast.model.rows import TERMINAL
 from holdfast.model.views import Effect
@@ -295,11 +295,17 @@ def _stopped(draft: CallRecord) -> Facts:
     return {**facts, "to_us": draft.first.created_us}
 
 
+_RETRIED: Final = "from the call that failed; finished work is kept"
+
+
 def _rollback(draft: CallRecord, around: RunFacts) -> Facts:
     first, last = draft.first.data, draft.last
     undone = [text_of(met.data.get("key")) for met in draft.entries if met.kind == "undone" and "left" not in met.data]
+    place = f"to position {number_of(first.get('to'))}"
+    retried = is_retry(draft.first.kind, first)
     facts: Facts = {
-        "text": f"to position {number_of(first.get('to'))}" + (f", undone: {', '.join(undone)}" if undone else ""),
+        "name": "retry" if retried else "rollback",
+        "text": _RETRIED if retried else place + (f", undone: {', '.join(undone)}" if undone else ""),
         "by": text_of(first.get("by")) or None,
         "result": {"to": first.get("to"), "undone": undone},
     }

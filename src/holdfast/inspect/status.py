@@ -181,11 +181,13 @@ class _StatusText:
 
     def _at_work(self) -> str:
         run = self._run
-        doing = "being rolled back" if run.status == "rolling_back" else "running"
+        last = self._newest("rollback") if run.status == "rolling_back" else None
+        what = "retry" if last is not None and last.name == "retry" else "rollback"
+        back = "being retried" if what == "retry" else "being rolled back"
+        doing = back if run.status == "rolling_back" else "running"
         if run.status == "rolling_back" and not self._held:
-            last = self._newest("rollback")
             why = f": {last.text}" if last is not None and last.state == "failed" else ""
-            return f"its rollback has stopped{why}; it can be continued"
+            return f"its {what} has stopped{why}; it can be continued"
         if self._held:
             return f"{doing}, claimed by {run.owner}"
         if run.owner:

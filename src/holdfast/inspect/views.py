@@ -35,7 +35,7 @@ class Row(View, frozen=True, kw_only=True):
     `paused`, `resumed`, `diverged`, `rollback`, `forked`, `ended`, `pruned`, `unreached`, `entry` for an entry that is
     not a workflow's, `skipped` for entries that a page leaves out, and `gap`."""
     name: str
-    """The function, event, workflow or stage it is about."""
+    """The function, event, workflow or stage it is about; `retry` for a `rollback` that is a retry of the run."""
     call: str = ""
     """The full name of the call, which a rollback accepts; empty if the row is not a call."""
     scope: str = ""

@@ -114,7 +114,7 @@ def roll_back(
 
 
 def _begin(
-    app: AppCore, run_id: str, select: SelectCut, actor: _Requester, *, force: bool, here: bool
+    app: AppCore, run_id: str, select: SelectCut, actor: _Requester, *, force: bool, here: bool, is_retry: bool = False
 ) -> Plan[tuple[RollbackPlan, Claimed | None]]:
     while True:
         history: RunHistory = yield lambda: read_history(app.core, run_id)
@@ -131,7 +131,7 @@ def _begin(
         entry = begin_entry(
             taken.cut, taken.undo, checkpoint_id, base.spans, base.loops, base.edits, actor.by, next_node
         )
-        entry |= {"force": force, **({"via": actor.via} if actor.via else {})}
+        entry |= {"force": force, **({"via": actor.via} if actor.via else {}), **({"retry": True} if is_retry else {})}
         taken_at = time.monotonic()
         commit = Commit(
             run_id,
@@ -314,8 +314,11 @@ def retry(
     for child in failed_children(history.live):
         if not (yield from _retry_child(app, child, by, via)):
             lost.add(child)
-    begin = _begin(app, run_id, lambda history: _retry_cut(app, history, lost), actor, force=False, here=here)
-    return (yield from begin)[1]
+
+    def select(history: RunHistory) -> TakenBack:
+        return _retry_cut(app, history, lost)
+
+    return (yield from _begin(app, run_id, select, actor, force=False, here=here, is_retry=True))[1]
 
 
 def _retry_child(app: AppCore, child: str, by: str | None, via: str) -> Plan[bool]:

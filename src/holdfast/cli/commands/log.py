@@ -13,6 +13,7 @@ from holdfast.cli.run_args import complete_runs, find_run, note_cancel, run_argu
 from holdfast.cli.session import Session
 from holdfast.errors import CheckpointNotFound
 from holdfast.ids import display_name
+from holdfast.inspect.calls import is_retry
 from holdfast.inspect.family import family
 from holdfast.inspect.refs import Located, changes_between, checkpoint_of
 from holdfast.inspect.status import pending_cancel
@@ -100,7 +101,7 @@ def _print_entries(session: Session, entries: list[Entry]) -> None:
     for entry in entries:
         data = entry.data if isinstance(entry.data, dict) else {}
         call = data.get("call")
-        name = display_name(call) if isinstance(call, str) else ""
+        name = display_name(call) if isinstance(call, str) else "retry" if is_retry(entry.kind, data) else ""
         about = {key: part for key, part in data.items() if key not in _ABOUT}
         head = one_line(f"{entry.position:>6}  {session.out.time(entry.created_at)}  {entry.kind:<12}  {name}")
         text = value_text(about, SHORT) if about else ""
@@ -152,7 +153,7 @@ def _node_line(session: Session, node: Node) -> str:
     sign = "↶" if node.kind == "rollback" else "○" if node.taken_back else "●"
     facts = [f"step {node.step}", f"covers {node.covers}"]
     facts += [f"{name} {value}" for name, value in (("next", node.next_node), ("lane", node.lane)) if value]
-    facts += ["rolled back to here"] if node.kind == "rollback" else []
+    facts += ["retried from here" if node.is_retry else "rolled back to here"] if node.kind == "rollback" else []
     facts += ["rolled back"] if node.taken_back else []
     return one_line(f"{sign} {node.checkpoint_id}  {session.out.time(node.created_at)}  {', '.join(facts)}")
 

@@ -166,9 +166,9 @@ _TIMED: Final = frozenset(
 
 
 def _name(row: Row) -> str:
-    if row.kind in ("turn", "turns", "stages"):
+    if row.kind in ("turn", "turns", "stages", "rollback"):
         return row.name
-    if row.kind in ("entry", "log", "stage", "ended", "started", "rollback", "pruned", "forked"):
+    if row.kind in ("entry", "log", "stage", "ended", "started", "pruned", "forked"):
         return row.kind if row.name == row.kind or row.kind in ("pruned", "forked") else f"{row.kind} {row.name}"
     if row.kind == "definition":
         return row.name

@@ -31,7 +31,7 @@ _TIMED: Final = frozenset(
 _FOLDED: Final = frozenset({"turns", "stages", "skipped"})
 _PLACES: Final = frozenset({"step", "effect", "ask", "sleep", "wait", "child", "map", "gather", "stage", "turn"})
 """Kinds of rows before which a run can be rolled back or forked."""
-_NAMED_BY_KIND: Final = frozenset({"started", "ended", "log", "stage", "rollback", "pruned", "forked", "entry"})
+_NAMED_BY_KIND: Final = frozenset({"started", "ended", "log", "stage", "pruned", "forked", "entry"})
 _DEPTH_MAX: Final = 8
 _TEXT_CHARS: Final = 240
 _RESULT_NODES: Final = 80
@@ -191,7 +191,7 @@ def _label(row: Row) -> str:
     if row.kind == "gap":
         what = f" ({display_name(row.name)})" if row.name else ""
         return f"{row.text}{what}" + (", until now" if row.ended_at is None else "")
-    if row.kind in ("turn", "turns", "stages", "definition", "skipped"):
+    if row.kind in ("turn", "turns", "stages", "definition", "skipped", "rollback"):
         return row.name
     if row.kind in _NAMED_BY_KIND:
         return row.kind if row.name == row.kind or row.kind in ("pruned", "forked") else f"{row.kind} {row.name}"

@@ -92,7 +92,8 @@ def _node(c: Context, branch: Branch, node: Node) -> tuple[str, str, str, dt.dat
     facts = [f"step {node.step}", f"covers {node.covers}"]
     facts += [f"next {node.next_node}"] if node.next_node else []
     facts += [f"lane {node.lane}"] if node.lane else []
-    facts += ["rolled back to here"] if node.kind == "rollback" else ["rolled back"] if node.taken_back else []
+    back = "retried from here" if node.is_retry else "rolled back to here"
+    facts += [back] if node.kind == "rollback" else ["rolled back"] if node.taken_back else []
     url = c.run_url(branch.run_id, "state", checkpoint=node.checkpoint_id, lane=node.lane)
     return node.checkpoint_id, url, ", ".join(facts), node.created_at
 

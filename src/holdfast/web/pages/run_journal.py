@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
 from holdfast.ids import display_name
-from holdfast.inspect.calls import FACTS, KINDS, text_of
+from holdfast.inspect.calls import FACTS, KINDS, is_retry, text_of
 from holdfast.inspect.journal_page import EntryLine, JournalPage, LedgerLine, journal_page, ledger_page
 from holdfast.model.views import Entry, GateInfo
 from holdfast.operations.read import known_run
@@ -84,6 +84,7 @@ def _entry(masker: Masker, line: EntryLine) -> EntryView:
     facts = data if isinstance(data, dict) else {}
     text, is_cut = preview(data, nodes=_NODES, chars=_CHARS) if data is not None else ("", False)
     call = "/".join(part for part in (text_of(facts.get("in")), text_of(facts.get("call"))) if part)
+    call = call or ("retry" if is_retry(line.kind, facts) else "")
     about = {key: part for key, part in facts.items() if key not in _ABOUT}
     return EntryView(
         position=line.position,
