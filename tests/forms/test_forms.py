@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import enum
 import json
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Optional
 
 import msgspec
@@ -194,6 +195,7 @@ def test_no_spec_is_a_free_answer() -> None:
         (5, "accepted are bool"),
         ({"a": bytes}, "field 'a' cannot be made from"),
         ({"a": {"b": complex}}, "field 'b'"),
+        ({"amount": Decimal}, "for an exact amount use int, counting cents, or str"),
         ({"type": "boolean"}, 'add "$schema"'),
         ({}, "no fields"),
         ({1: int}, "must be text"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 import datetime as dt
+import decimal
 import enum
 import typing
 from collections.abc import Iterable, Mapping
@@ -125,6 +126,7 @@ class Builder:
 
     def _unknown(self, annotation: object, where: str) -> InvalidInput:
         hint = '; add "$schema" if the dict is meant as a JSON Schema' if isinstance(annotation, str) else ""
+        hint = "; for an exact amount use int, counting cents, or str" if annotation is decimal.Decimal else hint
         return InvalidInput(f"{where} cannot be made from {short_text(annotation)}: {ACCEPTED}{hint}")
 
     def _union(self, arms: tuple[object, ...], where: str) -> Schema:
