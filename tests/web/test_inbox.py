@@ -163,6 +163,29 @@ def test_a_damaged_gate_does_not_hide_the_others(memory: InboxWorld, monkeypatch
     assert runs(memory.page("ana", "/?text=broken")) == ["broken"]
 
 
+def test_a_gate_with_its_form_elsewhere_has_a_link_that_does_not_look_like_a_button(memory: InboxWorld) -> None:
+    gate = memory.ask("Which?", "labelled")
+    page = memory.page("ana")
+    assert not any("/answer" in form.action for form in page.forms)
+    assert f'<a class="opens" href="{gate_path(gate)}">Open the form' in memory.browser("ana").get("/").text
+
+
+def test_an_effect_in_doubt_is_answered_in_its_card(memory: InboxWorld) -> None:
+    def pay() -> str:
+        raise TimeoutError("the bank did not answer")
+
+    @memory.app.workflow
+    def shop(run: Any) -> Any:
+        return run.effect(pay)
+
+    memory.app.start(shop, run_id="shop")
+    form = memory.page("ana").form("/answer")
+    form.fill(outcome='"happened"', result='"R-1"')
+    memory.submit("ana", form)
+    memory.app.resume("shop")
+    assert memory.app.handle("shop").result() == "R-1"
+
+
 def test_very_long_questions_are_cut_in_the_card_and_answered_on_their_page(memory: InboxWorld) -> None:
     gate = memory.ask("Read this. " * 1_000)
     page = memory.page("ana")

@@ -218,10 +218,15 @@ class GateView:
 
     @property
     def is_quick(self) -> bool:
-        """Whether it can be answered in its card: a yes or no, and perhaps a note, and all of it is shown there."""
+        """Whether it can be answered in its card, which shows all of it.
+
+        Its form is a yes or no, and perhaps a note, or that of an effect in doubt.
+        """
         if self.info is None or self.is_interrupt or self.is_cut:
             return False
         fields = self.info.form.fields
+        if self.info.purpose == IN_DOUBT:
+            return len(fields) <= QUICK_FIELDS_MAX
         kinds = [field.kind for field in fields if field.kind not in ("list", "object", "any", "choices")]
         return decision_of(self.info.form) is not None and len(kinds) == len(fields) <= QUICK_FIELDS_MAX
 

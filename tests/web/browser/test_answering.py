@@ -116,7 +116,7 @@ def test_focus_is_visible_wherever_tab_goes(enter: Enter, gate: str) -> None:
 def test_a_form_with_every_kind_of_field_is_answered(site: Site, enter: Enter, run_id: str, javascript: bool) -> None:
     site.do(site.app.start, "letter", "x", run_id=run_id)
     page = enter(javascript=javascript).open(inbox_of(run_id))
-    card_of(page, run_id).get_by_role("link", name="Answer").click()
+    card_of(page, run_id).get_by_role("link", name="Open the form").click()
     page.get_by_role("radiogroup", name="Send it").get_by_label("Yes").check()
     tone = page.get_by_role("radiogroup", name="Tone")
     if tone.count():
