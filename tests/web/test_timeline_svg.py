@@ -64,7 +64,11 @@ def test_the_attempts_of_a_retried_step_have_bars_of_their_own_and_the_wait_betw
     ]
     step = row("step", 0, 3602, attempts=2, attempt_rows=tuple(attempts))
     scale = Scale([step], NOW)
-    assert re.findall('class="([a-z]+ [a-z]+)"', str(scale.bar(step))) == ["around done", "worked failed", "worked done"]
+    assert re.findall('class="([a-z]+ [a-z]+)"', str(scale.bar(step))) == [
+        "around done",
+        "worked failed",
+        "worked done",
+    ]
     assert [fold.seconds for fold in scale.folds] == [3600]
 
 

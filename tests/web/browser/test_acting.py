@@ -51,6 +51,18 @@ def test_a_rollback_without_force_changes_nothing_if_an_effect_cannot_be_undone(
     assert site.status(paid) == "completed"
 
 
+def test_on_a_narrow_screen_the_state_of_a_row_does_not_touch_its_duration(site: Site, enter: Enter, paid: str) -> None:
+    site.do(site.app.rollback, paid, "ask#1", by="ana", force=True)
+    page = enter(width=NARROW).open(f"/runs/{paid}")
+    expect(page.locator(".timeline .status.taken_back").first).to_be_visible()
+    distances = page.evaluate(
+        """() => [...document.querySelectorAll(".timeline tbody tr")].filter((row) => row.querySelector(".status")).map(
+          (row) => row.querySelector(".took").getBoundingClientRect().left
+            - row.querySelector(".status").getBoundingClientRect().right)"""
+    )
+    assert min(distances) >= 0
+
+
 def test_a_place_that_is_not_there_is_reported_at_its_field(enter: Enter, paid: str) -> None:
     visit = enter()
     page = visit.open(f"/runs/{paid}/rollback?to=nothing")
