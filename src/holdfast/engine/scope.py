@@ -185,11 +185,13 @@ class Scope:
         """Mark the call without a key as over."""
         self.busy = ""
 
-    def diverged(self, entry: EntryData, call: str, kinds: tuple[str, ...], changed: str = "") -> Diverged:
+    def diverged(
+        self, entry: EntryData, call: str, kinds: tuple[str, ...], changed: str = "", hint: str = ""
+    ) -> Diverged:
         """Stop the scope with an error that names the recorded entry and the call of the code."""
         self.leave()
         found = describe_call(kinds[0], self.full_name(call))
-        error = Diverged(self.run_id, describe_entry(entry), found, entry["position"], changed=changed)
+        error = Diverged(self.run_id, describe_entry(entry), found, entry["position"], hint, changed)
         self.stopped = self.whole.diverged = error
         return error
 

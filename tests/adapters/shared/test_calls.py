@@ -272,3 +272,45 @@ def test_sibling_calls_may_be_cancelled(app: holdfast.App) -> None:
     app.answer("r", {"approve": True})
     assert app.handle("r").status() == "completed"
     assert len(calls) == 1
+
+
+def test_a_call_whose_gate_the_code_no_longer_opens_is_not_performed(app: holdfast.App) -> None:
+    calls: list[Any] = []
+    asks = [True]
+
+    @app.workflow
+    async def pays(run: holdfast.AsyncRun) -> object:
+        call = ToolCall("1", "pay", {"amount": 4})
+        if asks[0] and not (await ask_approvals(run, [call]))[0].approved:
+            return "refused"
+        return await perform(run, call, lambda: _pays(calls))
+
+    app.start(pays, run_id="r")
+    asks[0] = False  # deployed without the approval
+    with pytest.raises(Diverged, match=r"'approve 1'.* no longer asks before it calls 'pay', so it was not called"):
+        app.answer("r", {"approve": False})
+    assert calls == []
+    assert app.handle("r").status() == "paused"
+    asks[0] = True
+    assert app.resume("r").result() == "refused"
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("gate", "asked_as"), [("agent:9", "agent:9"), ("agent use-1:approval 2", "agent use-1:"), ("agent:10", "agent:1")]
+)
+def test_the_gate_of_a_call_may_have_another_id(app: holdfast.App, gate: str, asked_as: str) -> None:
+    calls: list[Any] = []
+    asks = [True]
+
+    @app.workflow
+    async def pays(run: holdfast.AsyncRun) -> object:
+        if asks[0]:
+            await ask_approvals(run, [ToolCall(gate, "pay", {})])
+        return await perform(run, ToolCall("agent:x:1", "pay", {}, asked_as=asked_as), lambda: _pays(calls))
+
+    app.start(pays, run_id="r")
+    asks[0] = False
+    with pytest.raises(Diverged):
+        app.answer("r", {"approve": False})
+    assert len(calls) == (asked_as == "agent:1")  # the engine then misses the gate of another call

@@ -193,3 +193,18 @@ def test_the_extra_is_named_if_the_framework_is_missing() -> None:
     code = "import sys; sys.modules['strands'] = None; import holdfast.adapters.strands"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 'pip install "holdfast[strands]"' in ran.stderr
+
+
+def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed() -> None:
+    calls: Calls = []
+    hooks: list[Any] = [approve]
+
+    async def workflow(run: holdfast.AsyncRun) -> str:
+        model = scripted([call("c", "pay", order="A")], calls=calls)
+        return str(await agent_of(model, [paying(calls)], hook=hooks[0]).invoke_async("Pay.")).strip()
+
+    app, _ = start(workflow)
+    hooks[0] = None
+    with pytest.raises(Diverged, match="no longer asks before it calls 'pay'"):
+        answer_all(app, approve=False)
+    assert "pay" not in kinds(calls)

@@ -41,6 +41,7 @@ from holdfast.adapters.shared.calls import (
     next_key,
     perform,
     record_call,
+    refuse_unreached_gate,
 )
 from holdfast.errors import InvalidInput, Suspended
 from holdfast.forms import field
@@ -191,6 +192,7 @@ class _RecordedTool:
         """Call the tool. What it did to the state and the other actions is recorded with its result."""
         called = False
         if call.policy.record == "none":
+            refuse_unreached_gate(run, call)
             token = _path.set(f"{call.id}/")
             try:
                 return await self._tool.run_async(args=args, tool_context=tool_context)

@@ -170,7 +170,8 @@ async def _invoke(tool: agents.FunctionTool, context: ToolContext[Any], argument
             result = await own.on_invoke_tool(context, arguments)
         return dump_or_lose(lambda: _to_plain(tool, result))
 
-    call = ToolCall(f"{place.path}{call_id}", tool.name, parse_arguments(arguments), policy)
+    asked_as = f"{place.agent}{call_id}"  # approvals do not know the tool calls around them
+    call = ToolCall(f"{place.path}{call_id}", tool.name, parse_arguments(arguments), policy, asked_as)
     try:
         result = await perform(run, call, body)
     except StepFailed as failed:

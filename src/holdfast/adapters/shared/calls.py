@@ -19,6 +19,7 @@ from blake3 import blake3
 
 from holdfast.engine.approvals import Escalate
 from holdfast.engine.failures import Classifier
+from holdfast.engine.record import FINAL
 from holdfast.engine.scope import Scope
 from holdfast.errors import EffectFailed, HoldfastError, InvalidInput, StepFailed
 from holdfast.forms import field
@@ -27,6 +28,9 @@ from holdfast.runtime.run_base import DoubtPolicy, Errors, RetryLike, current_ru
 
 Body = Callable[[], Awaitable[object]]
 _RECORDED: Final = "recorded"
+_NOTHING: Final = ({"kind": ""},)
+_QUESTIONS: Final = ("approve", "result")
+"""How the keys of gates about tool calls begin."""
 _PLAIN: Final = re.compile(r"[\w .:()@+=,-]{1,300}")
 _PROMPT_CHARS_MAX: Final = 400
 _VALUE_CHARS_MAX: Final = 80
@@ -105,6 +109,8 @@ class ToolCall(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
     policy: ToolPolicy = DEFAULT
+    asked_as: str = ""
+    """The id in the key of its approval, if that is another one; with a colon at its end, how such ids begin."""
 
 
 class Decision(NamedTuple):
@@ -195,6 +201,9 @@ async def perform(run: AsyncRun, call: ToolCall, body: Body) -> Any:
         return await body()
     place = f"{run.scope.path} " if run.scope.path else ""  # keys of effects are unique in the whole run
     key = plain_key(f"tool {place}{call.id}")
+    recorded = run.execution.record.scope(run.scope.path)
+    if recorded is None or recorded.calls.get(key, _NOTHING)[-1]["kind"] not in FINAL:
+        refuse_unreached_gate(run, call)
     if policy.record == "step":
         return await record_call(run, key, body, name=call.name, request=dict(call.arguments))
 
@@ -217,6 +226,24 @@ async def perform(run: AsyncRun, call: ToolCall, body: Body) -> Any:
     if isinstance(result, dict) and list(result) == [_RECORDED]:
         return result[_RECORDED]
     return Given(result)
+
+
+def refuse_unreached_gate(run: AsyncRun, call: ToolCall) -> None:
+    """Raise Diverged if the run has asked about this call, and this execution does not come to that gate first.
+
+    The code asked when the gate was opened and does not ask now. The call would be performed whatever the answer is.
+    """
+    recorded = run.execution.record.scope(run.scope.path)
+    exact = {plain_key(f"{verb} {name}") for verb in _QUESTIONS for name in (call.id, call.asked_as or call.id)}
+    for key, entries in recorded.calls.items() if recorded is not None else ():
+        is_own = key in exact or (call.asked_as.endswith(":") and key.startswith(f"approve {call.asked_as}"))
+        if is_own and entries[0]["kind"] == "asked" and "seen" not in entries[0]:
+            hint = (
+                f"the code no longer asks before it calls {call.name!r}, so it was not called; give the tool its "
+                "approval again, or roll the run back to before the gate"
+            )
+            error = run.scope.diverged(entries[0], f"tool {call.id}", ("intent",), hint=hint)
+            raise stop(run, error) from error
 
 
 def dump_or_lose(dump: Callable[[], object]) -> object:

@@ -208,8 +208,10 @@ class HoldfastPlugin(Plugin):
 
         invocation.attempts[use["toolUseId"]] += 1
         key = f"{invocation.call_key(use['toolUseId'])} {invocation.attempts[use['toolUseId']]}"
+        asked_as = f"{invocation.key} {use['toolUseId']}:"
         with invocation.keeping_stop():
-            result, error = await self._perform(run, ToolCall(key, use["name"], use["input"], policy), call, context)
+            tool_call = ToolCall(key, use["name"], use["input"], policy, asked_as)
+            result, error = await self._perform(run, tool_call, call, context)
         for event in events:
             if not isinstance(event, ToolResultEvent):
                 yield event

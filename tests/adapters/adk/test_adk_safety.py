@@ -1,0 +1,36 @@
+"""Mistakes with agents of ADK that must not cost money: each is refused before a tool acts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.adk")
+
+from google.adk.agents import LlmAgent
+
+import holdfast
+from holdfast.adapters.adk import HoldfastPlugin
+from holdfast.errors import Diverged
+from tests.adapters.adk.conversation import Bank, script, start
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+@pytest.fixture
+def app() -> Iterator[holdfast.App]:
+    with holdfast.App("memory:") as made:
+        yield made
+
+
+@pytest.mark.parametrize("record", ["effect", "step", "none"])
+def test_a_call_whose_confirmation_was_removed_from_the_code_is_not_performed(app: holdfast.App, record: Any) -> None:
+    bank = Bank()
+    agent = LlmAgent(name="payer", model=script([("pay", {"order": "A"})], "done"), tools=[bank.ask()])
+    start(app, agent, HoldfastPlugin(tools={"pay": {"record": record}}))
+    agent.tools = [bank.pay]
+    with pytest.raises(Diverged, match="no longer asks before it calls 'pay'"):
+        app.answer("r", {"approve": False, "note": "no"})
+    assert bank.paid == []
