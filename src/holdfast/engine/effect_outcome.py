@@ -142,6 +142,8 @@ def replay_outcome(this: EffectCall, entry: EntryData, cause: BaseException | No
         kind: type[StepFailed] = EffectFailed
         kind = EffectInDoubt if entry.get("doubt") else ResultLost if entry.get("done") else kind
         failed = kind(this.scope.full_name(this.call), entry["error"], entry.get("attempts", 1))
+        if isinstance(failed, EffectFailed):
+            failed.is_proven = bool(entry.get("proven"))
         raise (failed if cause is not None else with_recorded_trace(failed)) from cause
     return typed_result(this.spec.fn, entry["result"], this.call)
 

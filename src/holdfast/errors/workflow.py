@@ -134,9 +134,13 @@ class MissingAwait(RunError, AttributeError):
 
 
 class EffectFailed(StepFailed):
-    """An effect raised, and is treated as not having happened; `Run.effect` lists what each exception means."""
+    """An effect raised, and is treated as not having happened; `Run.effect` lists what each exception means.
+
+    `is_proven`: the exception proves that nothing happened.
+    """
 
     what = "effect"
+    is_proven = False
 
 
 class EffectInDoubt(StepFailed):

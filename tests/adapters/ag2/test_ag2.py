@@ -263,7 +263,8 @@ def test_an_error_of_a_tool_is_told_to_the_model_once(app: holdfast.App) -> None
         raise ValueError("card declined")
 
     model = Model([("decline", {"order": "A"})], [("pay", {"order": "A"})], "done")
-    start(app, make_durable(Agent("payer", config=model, tools=[decline, bank.ask()])))
+    agent = Agent("payer", config=model, tools=[decline, bank.ask()])
+    start(app, make_durable(agent, tools={"decline": {"not_done": ValueError}}))
     assert app.answer("r", {"approve": True}).result() == "done"
     assert tried == ["A"]
     assert "card declined" in model.seen[-1][0][0]

@@ -204,9 +204,8 @@ def test_an_error_of_a_tool_is_told_to_the_model_and_recorded_once() -> None:
         raise ValueError("card declined")
 
     async def workflow(run: holdfast.AsyncRun) -> str:
-        agent = Agent(
-            scripted([call("c", "pay", order="A")], calls=calls), tools=[pay], middleware=durable_middleware()
-        )
+        middleware = durable_middleware({"pay": {"not_done": ValueError}})
+        agent = Agent(scripted([call("c", "pay", order="A")], calls=calls), tools=[pay], middleware=middleware)
         text = (await agent.run("Pay.")).text
         await run.ask("Go on?", bool)
         return str(text)

@@ -13,7 +13,7 @@ import holdfast
 from holdfast.adapters.openai_agents import run_agent
 from holdfast.errors import Diverged
 from tests.adapters.openai_agents.fakes import FakeModel, script
-from tests.adapters.openai_agents.material import Log, pay_tool, with_app
+from tests.adapters.openai_agents.material import Log, failing_tool, pay_tool, run_tool, with_app
 
 
 @pytest.mark.parametrize("is_branch", [False, True])
@@ -41,3 +41,56 @@ def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed(url: s
         else:  # the saved state of the SDK still has the question
             assert app.answer("r", {"approve": False, "note": "too late"}).result() == "too late"
     assert log == []
+
+
+def test_an_error_after_the_payment_is_not_told_to_the_model(url: str) -> None:
+    log: Log = []
+    models: list[str] = []
+
+    @agents.function_tool
+    def pay(order: str) -> str:
+        log.append(order)
+        return {"ok": "R-1"}["receipt"]
+
+    model = FakeModel(script([("1", "pay", {"order": "A"})], [("2", "pay", {"order": "A"})], "given up"), models)
+    agent = agents.Agent(name="a", model=model, tools=[pay])
+
+    async def work(run: holdfast.AsyncRun) -> str:
+        return str((await run_agent(run, agent, "go")).final_output)
+
+    with with_app(url, work) as app:
+        with pytest.raises(holdfast.RunFailed, match=r"EffectFailed.*KeyError"):
+            app.start("work", run_id="r").result()
+        assert app.retry("r").status() == "waiting"
+        assert "Did pay happen?" in app.gates("r")[0].prompt
+    assert log == ["A"]
+    assert len(models) == 1
+
+
+def test_an_error_that_proves_that_nothing_happened_is_told_to_the_model(url: str) -> None:
+    tool = failing_tool(ValueError("no such order"), [])
+    with run_tool(url, tool, {"order": "A"}, policies={"pay": {"not_done": ValueError}}) as app:
+        app.start("work", run_id="r")
+        assert "error occurred" in app.answer("r", {"ok": True}).result()
+
+
+@pytest.mark.parametrize("arguments", [{"order": 5}, {}])
+def test_arguments_that_do_not_fit_are_told_to_the_model(url: str, arguments: dict[str, Any]) -> None:
+    log: Log = []
+    with run_tool(url, pay_tool(log), arguments) as app:
+        app.start("work", run_id="r")
+        assert "error occurred" in app.answer("r", {"ok": True}).result()
+    assert log == []
+
+
+def test_bad_arguments_of_an_agent_inside_the_tool_prove_nothing(url: str) -> None:
+    log: Log = []
+
+    @agents.function_tool
+    def pay(order: str) -> str:
+        log.append(order)
+        raise agents.ModelBehaviorError("Invalid JSON input for tool pay")
+
+    with run_tool(url, pay, {"order": "A"}) as app, pytest.raises(holdfast.RunFailed, match="EffectFailed"):
+        app.start("work", run_id="r").result()
+    assert log == ["A"]

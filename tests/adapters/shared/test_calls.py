@@ -314,3 +314,26 @@ def test_the_gate_of_a_call_may_have_another_id(app: holdfast.App, gate: str, as
     with pytest.raises(Diverged):
         app.answer("r", {"approve": False})
     assert len(calls) == (asked_as == "agent:1")  # the engine then misses the gate of another call
+
+
+@pytest.mark.parametrize(("policy", "is_told"), [(ToolPolicy(), False), (ToolPolicy(not_done=KeyError), True)])
+def test_an_error_without_proof_is_not_for_the_model(app: holdfast.App, policy: ToolPolicy, is_told: bool) -> None:
+    async def pays_and_fails() -> object:
+        raise KeyError("receipt")
+
+    @app.workflow
+    async def agent(run: holdfast.AsyncRun) -> str:
+        try:
+            await perform(run, ToolCall("1", "pay", {}, policy), pays_and_fails)
+        except Exception as error:
+            await run.ask("Go on?", bool)
+            return f"the model reads {type(error).__name__}"
+        return ""
+
+    handle = app.start(agent, run_id="r")
+    if is_told:
+        assert app.answer("r", True).result() == "the model reads EffectFailed"
+    else:
+        with pytest.raises(holdfast.RunFailed) as failed:
+            handle.result()
+        assert failed.value.failure["type"] == "EffectFailed"

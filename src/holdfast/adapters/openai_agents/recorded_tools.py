@@ -7,6 +7,7 @@ import copy
 import functools
 import inspect
 import json
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -28,6 +29,7 @@ from holdfast.adapters.shared.calls import (
     perform,
     record_call,
 )
+from holdfast.engine.failures import NOT_DONE, Classifier, Verdict
 from holdfast.errors import StepFailed
 from holdfast.runtime.async_run import AsyncRun
 
@@ -39,6 +41,9 @@ _LOCAL: Final = (
     agents.ShellTool,
 )
 """Tools that the SDK executes in this process, and whose calls cannot be recorded."""
+_INVOKES: Final = "_on_invoke_tool_impl"
+_REFUSES: Final = ([_INVOKES, "_prepare_arguments"], ["invoke_mcp_tool"])
+"""Where the SDK refuses arguments, as the function of a tool and the function that it calls first."""
 _OUTPUTS: Final = (agents.ToolOutputText, agents.ToolOutputImage, agents.ToolOutputFileContent)
 
 
@@ -170,10 +175,13 @@ async def _invoke(tool: agents.FunctionTool, context: ToolContext[Any], argument
             result = await own.on_invoke_tool(context, arguments)
         return dump_or_lose(lambda: _to_plain(tool, result))
 
+    # The default of the SDK asks the model to try again. A function that the user has chosen decides itself.
+    has_own = not tool._use_default_failure_error_function
+    policy = replace(policy, classify=functools.partial(_classify, policy.classify))
     asked_as = f"{place.agent}{call_id}"  # approvals do not know the tool calls around them
     call = ToolCall(f"{place.path}{call_id}", tool.name, parse_arguments(arguments), policy, asked_as)
     try:
-        result = await perform(run, call, body)
+        result = await perform(run, call, body, raise_unproven=has_own)
     except StepFailed as failed:
         return await _explain(run, call, failed, tool, context)
     return result.value if isinstance(result, Given) else result
@@ -194,6 +202,16 @@ async def _explain(
     if text is None:
         raise failed
     return text
+
+
+def _classify(given: Classifier | None, error: BaseException) -> Verdict | None:
+    """Arguments that the SDK refuses prove that the tool was not called."""
+    verdict = given(error) if given is not None else None
+    if verdict is not None or not isinstance(error, agents.ModelBehaviorError):
+        return verdict
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    at = names.index(_INVOKES) if _INVOKES in names else len(names) - 1
+    return NOT_DONE if names[at : at + 2] in _REFUSES else None
 
 
 def _to_plain(tool: agents.FunctionTool, result: Any) -> Any:

@@ -190,11 +190,12 @@ async def record_call(run: AsyncRun, key: str, body: Body, *, name: str, request
         raise stop(run, error) from error
 
 
-async def perform(run: AsyncRun, call: ToolCall, body: Body) -> Any:
+async def perform(run: AsyncRun, call: ToolCall, body: Body, *, raise_unproven: bool = False) -> Any:
     """Call a tool, as its policy says. `body` returns what can be stored.
 
-    Returns what `body` returned, or a `Given`. EffectFailed and StepFailed are for the model; every other error stops
-    the agent.
+    Returns what `body` returned, or a `Given`. StepFailed, and an EffectFailed that proves that nothing happened, are
+    for the model. Every other error stops the agent, because the model might call the tool again. `raise_unproven`: the
+    framework raises an EffectFailed to its caller, or the user decides what the model reads of it.
     """
     policy = call.policy
     if policy.record == "none":
@@ -219,8 +220,10 @@ async def perform(run: AsyncRun, call: ToolCall, body: Body) -> Any:
     options = {name: getattr(policy, name) for name in names}
     try:
         result = await run.effect(act, dict(call.arguments), key=key, name=call.name, **options)
-    except EffectFailed:
-        raise
+    except EffectFailed as error:
+        if error.is_proven or raise_unproven:
+            raise
+        raise stop(run, error) from error
     except HoldfastError as error:
         raise stop(run, error) from error
     if isinstance(result, dict) and list(result) == [_RECORDED]:
