@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from holdfast.adapters.shared import calls
 from holdfast.adapters.shared.calls import AgentStopped, Given, ToolCall, ToolPolicy, current, idempotency_key, next_key
+from holdfast.adapters.shared.code_names import mentions
 from holdfast.errors import HoldfastError, InDoubt, InvalidInput, StepFailed
 from holdfast.forms import field
 from holdfast.runtime.async_run import AsyncRun
@@ -29,7 +30,7 @@ try:
     from pydantic_ai.messages import ToolCallPart
     from pydantic_ai.models import Model
     from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
-    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+    from pydantic_ai.toolsets import AbstractToolset, ApprovalRequiredToolset, ToolsetTool, WrapperToolset
     from pydantic_core import to_jsonable_python
 except ImportError as error:
     if (error.name or "").partition(".")[0] != "pydantic_ai":
@@ -99,6 +100,8 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
     ) -> None:
         super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
         self._gates = gates
+        self._approving: set[str | None] = set()
+        """The ids of toolsets inside one that decides about approvals at run time."""
 
     @property
     def in_durable_context(self) -> bool:
@@ -107,7 +110,7 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
 
     def get_durable_operation_backend(self) -> _Backend:
         """The backend that records operations."""
-        return _Backend()
+        return _Backend(self._approving)
 
     def get_default_run_id(self) -> str | None:
         """The same id in every replay."""
@@ -147,6 +150,8 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
         """Replace toolsets by recorded ones. A toolset that cannot be recorded is refused inside a run."""
         if self.in_durable_context:
             toolset.apply(_refuse_unknown)
+            for approving in _find_approving(toolset):
+                approving.apply(lambda leaf: self._approving.add(leaf.id))
         return super().get_wrapper_toolset(toolset)
 
     async def wrap_tool_execute(
@@ -195,17 +200,23 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
 class _Backend(durable_exec.DurableOperationBackend[ToolPolicy]):
     """Binds the operations of an agent to the run that they are called in."""
 
+    def __init__(self, approving: set[str | None]) -> None:
+        self._approving = approving
+
     def bind(self, operation: durable_exec.DurableOperation[P, W, R]) -> _Recorded[P, W, R]:
         return _Recorded(operation)
 
     def config_for_tool(
         self,
-        operation: durable_exec.DurableOperation[P, W, R],  # noqa: ARG002 - all operations of a tool have its policy
+        operation: durable_exec.DurableOperation[P, W, R],
         *,
         tool: object | None,
         tool_name: str,
     ) -> ToolPolicy | Literal[False]:
         policy = _policy_of(tool.tool_def if isinstance(tool, ToolsetTool) else None, tool_name)
+        toolset_id = getattr(operation.operation_id, "toolset_id", None)
+        if toolset_id not in self._approving and not _may_ask(tool):
+            policy.refuse_unused_gate(tool_name, "define the tool with requires_approval=True")
         return False if policy.record == "none" else policy
 
     def registrations(self) -> Sequence[Callable[..., object]]:
@@ -313,6 +324,23 @@ def _deferred_call(run: AsyncRun, ctx: RunContext[Any], part: ToolCallPart) -> T
 def _policy_of(definition: ToolDefinition | None, tool_name: str) -> ToolPolicy:
     given = None if definition is None else (definition.metadata or {}).get(_KEY)
     return ToolPolicy(record="none") if given is False else ToolPolicy.of(given, tool_name)
+
+
+def _may_ask(tool: object) -> bool:
+    """Whether some call of this tool may need an approval, or be made outside."""
+    if isinstance(tool, ToolsetTool) and tool.tool_def.kind in ("unapproved", "external"):
+        return True
+    schema = getattr(getattr(tool, "call_func", None), "__self__", None)
+    function = getattr(schema, "function", None)
+    return any(mentions(function, error.__name__) for error in (exceptions.ApprovalRequired, exceptions.CallDeferred))
+
+
+def _find_approving(toolset: Any) -> list[AbstractToolset[Any]]:
+    """The toolsets inside this one that decide about approvals at run time."""
+    if isinstance(toolset, ApprovalRequiredToolset):
+        return [toolset]
+    inner = [*getattr(toolset, "toolsets", ()), *([toolset.wrapped] if isinstance(toolset, WrapperToolset) else ())]
+    return [found for each in inner for found in _find_approving(each)]
 
 
 def _next_place(run: AsyncRun) -> str:

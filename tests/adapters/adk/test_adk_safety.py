@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("google.adk")
 
 from google.adk.agents import LlmAgent
+from google.adk.tools.function_tool import FunctionTool
 
 import holdfast
 from holdfast.adapters.adk import HoldfastPlugin
@@ -34,3 +35,22 @@ def test_a_call_whose_confirmation_was_removed_from_the_code_is_not_performed(ap
     with pytest.raises(Diverged, match="no longer asks before it calls 'pay'"):
         app.answer("r", {"approve": False, "note": "no"})
     assert bank.paid == []
+
+
+def test_rules_of_an_approval_that_the_tool_does_not_need_are_refused(app: holdfast.App) -> None:
+    bank = Bank()
+    agent = LlmAgent(name="payer", model=script([("pay", {"order": "A"})], "done"), tools=[bank.pay])
+    handle = start(app, agent, HoldfastPlugin(tools={"pay": {"who": ["ana"], "expires": 60}}))
+    with pytest.raises(holdfast.RunFailed, match=r"has who, expires, but .*require_confirmation=True"):
+        handle.result()
+    assert bank.paid == []
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_rules_of_an_approval_are_allowed_if_a_function_decides(app: holdfast.App, is_needed: bool) -> None:
+    bank = Bank()
+    tool = FunctionTool(bank.pay, require_confirmation=lambda order: is_needed)
+    agent = LlmAgent(name="payer", model=script([("pay", {"order": "A"})], "done"), tools=[tool])
+    start(app, agent, HoldfastPlugin(tools={"pay": {"who": ["ana"]}}))
+    assert [gate.who for gate in app.gates("r")] == [("ana",)] * is_needed
+    assert bank.paid == ["A"] * (not is_needed)

@@ -94,3 +94,23 @@ def test_bad_arguments_of_an_agent_inside_the_tool_prove_nothing(url: str) -> No
     with run_tool(url, pay, {"order": "A"}) as app, pytest.raises(holdfast.RunFailed, match="EffectFailed"):
         app.start("work", run_id="r").result()
     assert log == ["A"]
+
+
+def test_rules_of_an_approval_that_the_tool_does_not_need_are_refused(url: str) -> None:
+    log: Log = []
+    policies = {"pay": {"who": ["ana"], "approvals": 2}}
+    app, refused = run_tool(url, pay_tool(log), {"order": "A"}, policies=policies), r"has who, .*needs_approval=True"
+    with app, pytest.raises(holdfast.RunFailed, match=refused):
+        app.start("work", run_id="r").result()
+    assert log == []
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_rules_of_an_approval_are_allowed_if_a_function_decides(url: str, is_needed: bool) -> None:
+    async def needs_approval(context: Any, parameters: dict[str, Any], call_id: str) -> bool:
+        return is_needed
+
+    tool = pay_tool([], needs_approval=needs_approval)
+    with run_tool(url, tool, {"order": "A"}, policies={"pay": {"who": ["ana"]}}) as app:
+        app.start("work", run_id="r")
+        assert (app.gates("r")[0].who == ("ana",)) == is_needed

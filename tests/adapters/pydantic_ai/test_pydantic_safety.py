@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pydantic_ai")
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, ApprovalRequired, FunctionToolset, RunContext, Tool
 
 import holdfast
 from holdfast.errors import Diverged
@@ -47,3 +47,44 @@ def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed() -> N
         with pytest.raises(Diverged, match="no longer asks before it calls 'pay'"):
             app.answer("r", {"approve": False, "note": "no"})
     assert paid == []
+
+
+@pytest.mark.parametrize("options", [{"who": ["ana"]}, {"approvals": 2}, {"expires": 60}, {"not_by": "bob"}])
+def test_rules_of_an_approval_that_the_tool_does_not_need_are_refused(options: dict[str, Any]) -> None:
+    paid: list[str] = []
+    with holdfast.App("memory:") as app, pytest.raises(holdfast.RunFailed, match="requires_approval=True") as failed:
+        work_with([paying_agent(paid, metadata={"holdfast": options})], app).result()
+    assert next(iter(options)) in str(failed.value)
+    assert paid == []
+
+
+@pytest.mark.parametrize("way", ["flag", "raises", "toolset"])
+def test_rules_of_an_approval_are_allowed_if_the_tool_may_ask(way: str) -> None:
+    paid: list[str] = []
+    agent = make_agent(Script(PAY, "done").model)
+
+    def pay(ctx: RunContext[None], order: str) -> str:
+        paid.append(order)
+        return "paid"
+
+    def pay_if_approved(ctx: RunContext[None], order: str) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return pay(ctx, order)
+
+    policy = {"holdfast": {"who": ["ana"]}}
+    if way == "toolset":
+        tools = FunctionToolset([Tool(pay, metadata=policy)], id="bank")
+        agent = make_agent(Script(PAY, "done").model, toolsets=[tools.approval_required()])
+    elif way == "flag":
+        agent.tool(requires_approval=True, metadata=policy)(pay)
+    else:
+        agent.tool(name="pay", metadata=policy)(pay_if_approved)
+    with holdfast.App("memory:") as app:
+        handle = work_with([agent], app)
+        (gate,) = app.gates("r")
+        assert gate.who == ("ana",)
+        assert paid == []
+        app.answer("r", {"approve": True}, by="ana")
+        assert handle.result() == "done"
+    assert paid == ["A"]

@@ -42,7 +42,9 @@ from holdfast.adapters.shared.calls import (
     perform,
     record_call,
     refuse_unreached_gate,
+    stop,
 )
+from holdfast.adapters.shared.code_names import mentions
 from holdfast.errors import InvalidInput, Suspended
 from holdfast.forms import field
 from holdfast.runtime.async_run import AsyncRun
@@ -171,6 +173,8 @@ class _RecordedTool:
     async def _confirm_and_call(
         self, run: AsyncRun, call: ToolCall, args: dict[str, Any], tool_context: ToolContext
     ) -> Any:
+        if not _may_ask(self._tool):
+            self._refuse_unused_gate(run)
         if tool_context.tool_confirmation is None and await self._tool.check_require_confirmation(args, tool_context):
             (decision,) = await ask_approvals(run, [call])
             tool_context.tool_confirmation = ToolConfirmation(confirmed=decision.approved)
@@ -187,6 +191,13 @@ class _RecordedTool:
         if not decision.approved:
             return _refusal(decision)
         return await self._call(run, call._replace(id=f"{call.id} confirmed"), args, tool_context)
+
+    def _refuse_unused_gate(self, run: AsyncRun) -> None:
+        way_out = "make it FunctionTool(…, require_confirmation=True)"
+        try:
+            self._policy.refuse_unused_gate(self._tool.name, way_out)
+        except InvalidInput as error:
+            raise stop(run, error) from error
 
     async def _call(self, run: AsyncRun, call: ToolCall, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Call the tool. What it did to the state and the other actions is recorded with its result."""
@@ -214,6 +225,15 @@ class _RecordedTool:
         if not called:
             _apply(load(EventActions, found["actions"]), tool_context)
         return from_plain(found["result"])
+
+
+def _may_ask(tool: BaseTool) -> bool:
+    """Whether some call of this tool may ask for a confirmation."""
+    required = getattr(tool, "_require_confirmation", None)  # ADK has no other name for it
+    if required is None and type(tool).check_require_confirmation is not BaseTool.check_require_confirmation:
+        return True
+    code = getattr(tool, "func", type(tool).run_async)
+    return bool(required) or mentions(code, "request_confirmation")
 
 
 def _refusal(decision: Decision) -> dict[str, str]:

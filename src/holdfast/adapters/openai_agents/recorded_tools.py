@@ -28,9 +28,10 @@ from holdfast.adapters.shared.calls import (
     dump_or_lose,
     perform,
     record_call,
+    stop,
 )
 from holdfast.engine.failures import NOT_DONE, Classifier, Verdict
-from holdfast.errors import StepFailed
+from holdfast.errors import InvalidInput, StepFailed
 from holdfast.runtime.async_run import AsyncRun
 
 _LOCAL: Final = (
@@ -65,12 +66,21 @@ def make_get_all_tools(
                 inner = _agent_of(tool)
                 if inner is not None:
                     bind_agents(inner)
+                if tool.__dict__["needs_approval"] is False:
+                    _refuse_unused_gate(found[1], tool)
                 plain = found[0].segment.plain
                 key = id(agent), tool.name
                 plain[key] = plain.get(key, True) and tool.__dict__["needs_approval"] is False
         return tools
 
     return get_all_tools
+
+
+def _refuse_unused_gate(run: AsyncRun, tool: agents.FunctionTool) -> None:
+    try:
+        _policy_of(tool).refuse_unused_gate(tool.name, "pass needs_approval=True to function_tool")
+    except InvalidInput as error:
+        raise stop(run, error) from error
 
 
 def _bind_tool(tool: agents.FunctionTool) -> None:

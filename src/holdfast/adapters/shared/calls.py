@@ -28,6 +28,7 @@ from holdfast.runtime.run_base import DoubtPolicy, Errors, RetryLike, current_ru
 
 Body = Callable[[], Awaitable[object]]
 _RECORDED: Final = "recorded"
+_APPROVAL_OPTIONS: Final = ("who", "approvals", "not_by", "escalate", "expires")
 _NOTHING: Final = ({"kind": ""},)
 _QUESTIONS: Final = ("approve", "result")
 """How the keys of gates about tool calls begin."""
@@ -78,6 +79,15 @@ class ToolPolicy:
         for name, allowed in (("record", ("effect", "step", "none")), ("in_doubt", ("ask", "retry", "fail"))):
             if getattr(self, name) not in allowed:
                 raise InvalidInput(f"{name} of a tool must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+
+    def refuse_unused_gate(self, tool: str, way_out: str) -> None:
+        """Raise InvalidInput if the policy describes an approval. The caller knows that this tool asks for none."""
+        given = [name for name in _APPROVAL_OPTIONS if getattr(self, name) != getattr(ToolPolicy, name)]
+        if given:
+            raise InvalidInput(
+                f"the policy of tool {tool!r} has {', '.join(given)}, but its calls are performed without an approval; "
+                f"{way_out}, or remove {'it' if len(given) == 1 else 'them'}"
+            )
 
     @classmethod
     def of(cls, given: ToolPolicy | Mapping[str, Any] | None, tool: str) -> ToolPolicy:
