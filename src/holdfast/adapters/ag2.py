@@ -306,7 +306,7 @@ async def _perform(
             return {"result": error}  # cannot be stored, which is reported as ResultLost
 
     try:
-        found = await perform(run, call, body)
+        found = await perform(run, call, body, result_at=("result",))
     except (EffectFailed, StepFailed) as error:
         return ToolErrorEvent(parent_id=event.id, name=event.name, error=error, result=ToolResult(str(error)))
     if isinstance(found, Given):

@@ -292,7 +292,7 @@ async def _call_tool(run: AsyncRun, params: Any, policy: ToolPolicy, body: calls
             raise InDoubt(payload["message"])
         return payload
 
-    return await calls.perform(run, call, act, raise_unproven=True)
+    return await calls.perform(run, call, act, raise_unproven=True, result_at=("result",))
 
 
 async def _ask_result(run: AsyncRun, call: ToolCall) -> object:

@@ -154,7 +154,33 @@ def describe_call(this: EffectCall) -> EntryData:
     if this.digest is None and options.undo is not None:
         raise InvalidInput(f"effect {this.call!r} has an undo, so its arguments must be storable, and they are not")
     args, kwargs = ([], {}) if this.digest is None else (list(spec.args), spec.kwargs)
-    return {"args": args, "kwargs": kwargs, "undo": options.undo_name, "digest": this.digest, "token": this.token}
+    facts = {"args": args, "kwargs": kwargs, "undo": options.undo_name, "digest": this.digest, "token": this.token}
+    path = getattr(spec.fn, "result_at", None) if options.undo is not None else None  # of a function of an adapter
+    return facts if path is None else {**facts, "result_at": list(path)}
+
+
+_RECORDED: Final = "recorded"
+"""The only key of a result that an adapter has recorded."""
+_OLD_FORMS: Final = ({"result", "kind"}, {"result", "actions"}, {"result", "state"}, {"result", "variables"})
+"""What adapters recorded with a result before the ledger had `result_at`."""
+
+
+def plain_result(key: str, result: object, call: EntryData | None) -> object:
+    """The result of an effect for its undo. An adapter records more than that, and the ledger has the path to it.
+
+    A result that a person or `check` has given is not in the recorded form.
+    """
+    path = (call or {}).get("result_at")
+    if not isinstance(result, dict) or list(result) != [_RECORDED] or (path is None and not key.startswith("tool ")):
+        return result
+    found: object = result[_RECORDED]
+    if path is None:
+        path = [_RECORDED, "result"] if isinstance(found, dict) and set(found) in _OLD_FORMS else [_RECORDED]
+    for name in path[1:]:
+        if not isinstance(found, dict) or name not in found:
+            return found
+        found = found[name]
+    return found
 
 
 def known_result(result: object, call: EntryData | None) -> EntryData:

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.drivers import Plan
 from holdfast.engine.arguments import Arguments, Undos, takes_token
 from holdfast.engine.commands import Call, Command, EntryData, Item, LedgerMark, ReadState, Snapshot, Write
+from holdfast.engine.effect_outcome import plain_result
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.journal_cut import RollbackCut, TakenChild
@@ -252,7 +253,8 @@ def undo_call(exe: Execution, line: LedgerLine, undos: Undos) -> Call:
     if undo is None:
         raise LookupError(f"this process has no undo function {name!r}; import the module that registers it")
     given = Arguments(undo, f"undo {name!r}", skip=0)
-    args, kwargs = given.to_typed((line.result, *line.call["args"]), line.call["kwargs"])
+    result = plain_result(line.key, line.result, line.call)
+    args, kwargs = given.to_typed((result, *line.call["args"]), line.call["kwargs"])
     if takes_token(undo):
         incarnation = line.incarnation or exe.incarnation
         token = exe.codec.effect_token(incarnation, f"undo:{line.key}", exe.resume_point.epoch)

@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from holdfast.drivers import Plan
 from holdfast.engine.commands import EntryData
+from holdfast.engine.effect_outcome import plain_result
 from holdfast.engine.journal_cut import RollbackCut, cut_at, failed_children, repair_cut
 from holdfast.engine.record import record_of
 from holdfast.engine.resume_point import ResumePoint
@@ -265,7 +266,7 @@ def _to_effect_plan(run_id: str, line: LedgerLine, call: EntryData) -> EffectPla
         tool=line.tool,
         undo=call.get("undo"),
         arguments=call.get("args", []),
-        result=line.result,
+        result=plain_result(line.key, line.result, line.call),
         keywords=call.get("kwargs", {}),
     )
 

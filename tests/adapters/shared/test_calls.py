@@ -27,6 +27,7 @@ from holdfast.adapters.shared.calls import (
     plain_key,
     record_call,
 )
+from holdfast.engine.effect_outcome import plain_result
 from holdfast.errors import Diverged, InvalidInput
 
 
@@ -337,3 +338,49 @@ def test_an_error_without_proof_is_not_for_the_model(app: holdfast.App, policy: 
         with pytest.raises(holdfast.RunFailed) as failed:
             handle.result()
         assert failed.value.failure["type"] == "EffectFailed"
+
+
+@pytest.mark.parametrize("given", [None, {"recorded": 1, "result": 2}])
+@pytest.mark.parametrize("result_at", [(), ("result",)])
+def test_an_undo_gets_the_result_of_the_tool_and_its_arguments(
+    app: holdfast.App, result_at: tuple[str, ...], given: object
+) -> None:
+    undone: list[Any] = []
+
+    @app.undo
+    def take_back(result: object, arguments: dict[str, Any]) -> None:
+        undone.append((result, arguments))
+
+    async def pays() -> object:
+        if given is not None:
+            raise TimeoutError
+        return {"result": {"receipt": 7}, "actions": {}} if result_at else {"receipt": 7}
+
+    @app.workflow
+    async def work(run: holdfast.AsyncRun) -> None:
+        await run.step(str, key="first")
+        call = ToolCall("1", "pay", {"order": "A"}, ToolPolicy(undo=take_back))
+        await perform(run, call, pays, result_at=result_at)
+        await run.ask("Go on?", bool)
+
+    app.start(work, run_id="r")
+    if given is not None:
+        app.answer("r", {"outcome": "happened", "result": given})
+    assert app.rollback_plan("r", to="first").undo[0].result == (given or {"receipt": 7})
+    app.rollback("r", to="first")
+    assert undone == [(given or {"receipt": 7}, {"order": "A"})]
+
+
+@pytest.mark.parametrize(
+    ("key", "result", "found"),
+    [
+        ("tool 1", {"recorded": "paid"}, "paid"),
+        ("tool 1", {"recorded": {"result": "paid", "actions": {}}}, "paid"),
+        ("tool 1", {"recorded": {"result": "paid", "kind": "tool_return"}}, "paid"),
+        ("tool 1", {"recorded": {"result": "paid", "order": "A"}}, {"result": "paid", "order": "A"}),
+        ("tool 1", {"receipt": 7}, {"receipt": 7}),
+        ("pay#1", {"recorded": "paid"}, {"recorded": "paid"}),
+    ],
+)
+def test_a_result_that_was_recorded_without_its_path_is_found(key: str, result: Any, found: object) -> None:
+    assert plain_result(key, result, {"args": []}) == found

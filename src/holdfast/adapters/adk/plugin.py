@@ -219,7 +219,7 @@ class _RecordedTool:
             except Exception as error:  # the tool has acted, so its call must not count as failed
                 return {"result": error}  # cannot be stored, which is reported as ResultLost
 
-        found = await perform(run, call, body, raise_unproven=True)
+        found = await perform(run, call, body, raise_unproven=True, result_at=("result",))
         if isinstance(found, Given):
             return found.value
         if not called:

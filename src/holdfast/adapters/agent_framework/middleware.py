@@ -286,7 +286,7 @@ class _ToolMiddleware(FunctionMiddleware):
             return {"contents": contents, "state": state, "is_last": is_last}
 
         try:
-            record = await perform(run, call, call_tool)
+            record = await perform(run, call, call_tool, result_at=("contents",))
         except StepFailed as error:
             if error.error_type in _CONTROL_FLOW:
                 hint = "if it runs another agent, give it the policy {'record': 'none'}"

@@ -200,12 +200,15 @@ async def record_call(run: AsyncRun, key: str, body: Body, *, name: str, request
         raise stop(run, error) from error
 
 
-async def perform(run: AsyncRun, call: ToolCall, body: Body, *, raise_unproven: bool = False) -> Any:
+async def perform(
+    run: AsyncRun, call: ToolCall, body: Body, *, raise_unproven: bool = False, result_at: tuple[str, ...] = ()
+) -> Any:
     """Call a tool, as its policy says. `body` returns what can be stored.
 
     Returns what `body` returned, or a `Given`. StepFailed, and an EffectFailed that proves that nothing happened, are
     for the model. Every other error stops the agent, because the model might call the tool again. `raise_unproven`: the
-    framework raises an EffectFailed to its caller, or the user decides what the model reads of it.
+    framework raises an EffectFailed to its caller, or the user decides what the model reads of it. `result_at`: the
+    keys that lead to the tool's own result in what `body` returns; an undo gets only that.
     """
     policy = call.policy
     if policy.record == "none":
@@ -225,6 +228,7 @@ async def perform(run: AsyncRun, call: ToolCall, body: Body, *, raise_unproven: 
         finally:
             _unit.reset(token)
 
+    act.result_at = (_RECORDED, *result_at)  # type: ignore[attr-defined]  # for the undo
     act.only_passes_key = True  # type: ignore[attr-defined]  # a retry needs in_doubt="retry", as without a key
     names = ("in_doubt", "check", "undo", "retry", "timeout", "not_done", "doubtful", "classify")
     options = {name: getattr(policy, name) for name in names}

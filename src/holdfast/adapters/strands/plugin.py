@@ -222,7 +222,7 @@ class HoldfastPlugin(Plugin):
     ) -> tuple[ToolResult, Exception | None]:
         use = context.tool_use
         try:
-            record = await perform(run, call, body)
+            record = await perform(run, call, body, result_at=("result",))
         except StepFailed as error:
             if error.error_type == _INTERRUPT:
                 hint = "interrupt in a hook of BeforeToolCallEvent, or give the tool the policy {'record': 'none'}"
