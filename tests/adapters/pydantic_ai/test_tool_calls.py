@@ -88,7 +88,7 @@ def test_a_record_that_does_not_decode_stops_the_agent(monkeypatch: pytest.Monke
     def pay() -> str:
         return "paid"
 
-    async def damaged(*_: object) -> object:
+    async def damaged(*_: object, **__: object) -> object:
         return {"kind": "of another version"}
 
     monkeypatch.setattr(calls, "perform", damaged)

@@ -244,7 +244,9 @@ def test_an_error_of_a_tool_is_told_to_the_model_and_recorded_once() -> None:
 
     async def workflow(run: holdfast.AsyncRun) -> str:
         model = scripted([call("c", "pay", order="A")], calls=calls)
-        result = await agent_of(model, [paying(calls, ValueError("card declined"))]).invoke_async("Pay.")
+        policies = {"pay": {"not_done": ValueError}}
+        agent = agent_of(model, [paying(calls, ValueError("card declined"))], policies)
+        result = await agent.invoke_async("Pay.")
         await run.ask("Go on?", bool)
         return str(result).strip()
 

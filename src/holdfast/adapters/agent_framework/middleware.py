@@ -49,6 +49,7 @@ from holdfast.adapters.shared.calls import (
     next_key,
     perform,
     record_call,
+    refuse_unproven,
 )
 from holdfast.errors import StepFailed
 from holdfast.runtime.async_run import AsyncRun
@@ -286,12 +287,13 @@ class _ToolMiddleware(FunctionMiddleware):
             return {"contents": contents, "state": state, "is_last": is_last}
 
         try:
-            record = await perform(run, call, call_tool, result_at=("contents",))
+            record = await perform(run, call, call_tool, raise_unproven=True, result_at=("contents",))
         except StepFailed as error:
             if error.error_type in _CONTROL_FLOW:
                 hint = "if it runs another agent, give it the policy {'record': 'none'}"
                 message = f"tool {name!r} raised {error.error_type} in a recorded call: {error.error_message}; {hint}"
                 raise AgentStopped(message) from error
+            refuse_unproven(run, error)
             raise
         if isinstance(record, Given):
             context.result = FunctionTool.parse_result(record.value)

@@ -235,14 +235,20 @@ async def perform(
     try:
         result = await run.effect(act, dict(call.arguments), key=key, name=call.name, **options)
     except EffectFailed as error:
-        if error.is_proven or raise_unproven:
-            raise
-        raise stop(run, error) from error
+        if not raise_unproven:
+            refuse_unproven(run, error)
+        raise
     except HoldfastError as error:
         raise stop(run, error) from error
     if isinstance(result, dict) and list(result) == [_RECORDED]:
         return result[_RECORDED]
     return Given(result)
+
+
+def refuse_unproven(run: AsyncRun, error: StepFailed) -> None:
+    """Stop the agent if an effect failed without proof that nothing happened."""
+    if isinstance(error, EffectFailed) and not error.is_proven:
+        raise stop(run, error) from error
 
 
 def refuse_unreached_gate(run: AsyncRun, call: ToolCall) -> None:

@@ -38,6 +38,7 @@ from holdfast.adapters.shared.calls import (
     next_key,
     perform,
     record_call,
+    refuse_unproven,
 )
 from holdfast.engine.execution import Execution
 from holdfast.errors import Interrupt, StepFailed
@@ -222,11 +223,12 @@ class HoldfastPlugin(Plugin):
     ) -> tuple[ToolResult, Exception | None]:
         use = context.tool_use
         try:
-            record = await perform(run, call, body, result_at=("result",))
+            record = await perform(run, call, body, raise_unproven=True, result_at=("result",))
         except StepFailed as error:
             if error.error_type == _INTERRUPT:
                 hint = "interrupt in a hook of BeforeToolCallEvent, or give the tool the policy {'record': 'none'}"
                 raise AgentStopped(f"tool {call.name!r} was interrupted in a recorded call; {hint}") from error
+            refuse_unproven(run, error)
             return _result(use, "error", f"Error: {error.error_type} - {error.error_message}"), error
         if isinstance(record, Given):
             return _result(use, "success", str(record.value)), None
