@@ -246,7 +246,8 @@ class _Recorded(durable_exec.BoundDurableOperation[P, W, R], Generic[P, W, R]):
 
         operation_id = self._operation.operation_id
         if isinstance(operation_id, durable_exec.ToolsetCallToolId):
-            payload = await _call_tool(run, params, config if isinstance(config, ToolPolicy) else calls.DEFAULT, body)
+            policy = config if isinstance(config, ToolPolicy) else calls.DEFAULT
+            payload = await _call_tool(run, params, policy, body, validates=operation_id.toolset_kind == "dynamic")
         else:
             payload = await _record(run, operation_id, params, body)
         if isinstance(payload, Given):
@@ -274,8 +275,12 @@ async def _record(run: AsyncRun, operation_id: object, params: Any, body: calls.
         raise
 
 
-async def _call_tool(run: AsyncRun, params: Any, policy: ToolPolicy, body: calls.Body) -> object:
-    """Call a tool as its policy says. A timeout of an effect leaves its outcome open, so the model must not see it."""
+async def _call_tool(run: AsyncRun, params: Any, policy: ToolPolicy, body: calls.Body, *, validates: bool) -> object:
+    """Call a tool as its policy says. A timeout of an effect leaves its outcome open, so the model must not see it.
+
+    `validates`: the arguments are validated inside the call. Elsewhere a ValidationError is an error of the tool
+    itself, perhaps about what a payment service has returned.
+    """
     key = next_key(run, _describe_place(run, params.ctx, params.ctx.tool_call_id))
     call = ToolCall(key, params.name, {name: _plain(value) for name, value in params.tool_args.items()}, policy)
     if policy.record != "effect":
@@ -288,8 +293,11 @@ async def _call_tool(run: AsyncRun, params: Any, policy: ToolPolicy, body: calls
             if _UNKNOWN_OUTCOME.fullmatch(str(error)):
                 raise InDoubt(str(error)) from error
             raise
-        if payload["kind"] == "model_retry" and _UNKNOWN_OUTCOME.fullmatch(payload["message"]):
+        kind = payload["kind"] if isinstance(payload, dict) else ""  # a result that cannot be stored has none
+        if kind == "model_retry" and _UNKNOWN_OUTCOME.fullmatch(payload["message"]):
             raise InDoubt(payload["message"])
+        if kind == "validation_error" and not validates:
+            raise ValueError(f"{payload['title']}: {payload['errors'][0]['msg']}; raise ModelRetry to tell the model")
         return payload
 
     return await calls.perform(run, call, act, raise_unproven=True, result_at=("result",))

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pydantic_ai")
 
+from pydantic import BaseModel
 from pydantic_ai import Agent, ApprovalRequired, FunctionToolset, RunContext, Tool
 
 import holdfast
@@ -88,3 +89,35 @@ def test_rules_of_an_approval_are_allowed_if_the_tool_may_ask(way: str) -> None:
         app.answer("r", {"approve": True}, by="ana")
         assert handle.result() == "done"
     assert paid == ["A"]
+
+
+def test_a_performed_call_whose_result_cannot_be_stored_is_not_a_failed_one() -> None:
+    paid: list[str] = []
+    agent = make_agent(Script(PAY, "done").model)
+
+    @agent.tool_plain
+    def pay(order: str) -> Any:
+        paid.append(order)
+        return object()
+
+    with holdfast.App("memory:") as app, pytest.raises(holdfast.RunFailed) as failed:
+        work_with([agent], app).result()
+    assert failed.value.failure["type"] == "ResultLost"
+    assert paid == ["A"]
+
+
+def test_a_receipt_that_does_not_validate_is_not_told_to_the_model() -> None:
+    script, paid = Script(PAY, PAY, "done"), []
+    agent = make_agent(script.model)
+
+    class Receipt(BaseModel):
+        number: int
+
+    @agent.tool_plain
+    def pay(order: str) -> int:
+        paid.append(order)
+        return Receipt.model_validate({"number": "none"}).number
+
+    with holdfast.App("memory:") as app, pytest.raises(holdfast.RunFailed, match="raise ModelRetry to tell the model"):
+        work_with([agent], app).result()
+    assert (paid, script.calls) == (["A"], 1)
