@@ -180,7 +180,8 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
         run = current(_NAME)
         if run is None or not self._gates:
             return None
-        approvals = [_deferred_call(run, ctx, part) for part in requests.approvals]
+        noted = requests.metadata
+        approvals = [_deferred_call(run, ctx, part, noted.get(part.tool_call_id)) for part in requests.approvals]
         external = [_deferred_call(run, ctx, part) for part in requests.calls]
         # Every gate is open before any of them stops the run.
         asked = [calls.ask_approvals(run, approvals), *(_ask_result(run, call) for call in external)]
@@ -296,6 +297,8 @@ async def _call_tool(run: AsyncRun, params: Any, policy: ToolPolicy, body: calls
         kind = payload["kind"] if isinstance(payload, dict) else ""  # a result that cannot be stored has none
         if kind == "model_retry" and _UNKNOWN_OUTCOME.fullmatch(payload["message"]):
             raise InDoubt(payload["message"])
+        if kind == "approval_required":
+            raise calls.OnlyAsked(payload)
         if kind == "validation_error" and not validates:
             raise ValueError(f"{payload['title']}: {payload['errors'][0]['msg']}; raise ModelRetry to tell the model")
         return payload
@@ -323,10 +326,12 @@ async def _ask_result(run: AsyncRun, call: ToolCall) -> object:
     return answer["result"]
 
 
-def _deferred_call(run: AsyncRun, ctx: RunContext[Any], part: ToolCallPart) -> ToolCall:
+def _deferred_call(
+    run: AsyncRun, ctx: RunContext[Any], part: ToolCallPart, note: Mapping[str, Any] | None = None
+) -> ToolCall:
     definition = None if ctx.tool_manager is None else ctx.tool_manager.get_tool_def(part.tool_name)
     key = next_key(run, _describe_place(run, ctx, part.tool_call_id))
-    return ToolCall(key, part.tool_name, part.args_as_dict(), _policy_of(definition, part.tool_name))
+    return ToolCall(key, part.tool_name, part.args_as_dict(), _policy_of(definition, part.tool_name), _plain(note))
 
 
 def _policy_of(definition: ToolDefinition | None, tool_name: str) -> ToolPolicy:

@@ -11,6 +11,7 @@ pytest.importorskip("google.adk")
 
 from google.adk.agents import LlmAgent
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_context import ToolContext
 
 import holdfast
 from holdfast.adapters.adk import HoldfastPlugin
@@ -54,3 +55,24 @@ def test_rules_of_an_approval_are_allowed_if_a_function_decides(app: holdfast.Ap
     start(app, agent, HoldfastPlugin(tools={"pay": {"who": ["ana"]}}))
     assert [gate.who for gate in app.gates("r")] == [("ana",)] * is_needed
     assert bank.paid == ["A"] * (not is_needed)
+
+
+def test_a_tool_that_only_asked_is_not_an_effect(app: holdfast.App) -> None:
+    paid: list[str] = []
+
+    def pay(order: str, tool_context: ToolContext) -> str:
+        """Pay an order."""
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(hint="Pay it?")
+            return "asked"
+        paid.append(order)
+        return "paid"
+
+    agent = LlmAgent(name="payer", model=script([("pay", {"order": "A"})], "done"), tools=[pay])
+    start(app, agent, HoldfastPlugin(tools={"pay": {"who": ["ana"]}}))
+    assert [gate.prompt for gate in app.gates("r")] == ["Pay it?"]
+    assert [effect.state for effect in app.store.effects("r")] == ["failed"]
+    assert app.rollback_plan("r", to="payer 1 model 1").irreversible == ()
+    app.answer("r", {"approve": True}, by="ana")
+    assert app.handle("r").result() == [[{"result": "paid"}], "done"]
+    assert paid == ["A"]

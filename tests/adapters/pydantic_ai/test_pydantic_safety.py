@@ -121,3 +121,25 @@ def test_a_receipt_that_does_not_validate_is_not_told_to_the_model() -> None:
     with holdfast.App("memory:") as app, pytest.raises(holdfast.RunFailed, match="raise ModelRetry to tell the model"):
         work_with([agent], app).result()
     assert (paid, script.calls) == (["A"], 1)
+
+
+def test_a_tool_that_only_asked_is_not_an_effect_and_its_reason_is_shown() -> None:
+    paid: list[str] = []
+    agent = make_agent(Script(PAY, "done").model)
+
+    @agent.tool
+    def pay(ctx: RunContext[None], order: str) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired(metadata={"why": "above 10 EUR"})
+        paid.append(order)
+        return "paid"
+
+    with holdfast.App("memory:") as app:
+        handle = work_with([agent], app)
+        (gate,) = app.gates("r")
+        assert gate.show == {"metadata": {"why": "above 10 EUR"}, "order": "A"}
+        assert [effect.state for effect in app.store.effects("r")] == ["failed"]
+        app.rollback("r", to="agent 1 model 1")
+        app.answer("r", {"approve": True})
+        assert handle.result() == "done"
+    assert paid == ["A"]

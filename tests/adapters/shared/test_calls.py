@@ -15,6 +15,7 @@ from holdfast.adapters.shared.calls import (
     AgentStopped,
     Decision,
     Given,
+    OnlyAsked,
     ToolCall,
     ToolPolicy,
     ask_approvals,
@@ -384,3 +385,27 @@ def test_an_undo_gets_the_result_of_the_tool_and_its_arguments(
 )
 def test_a_result_that_was_recorded_without_its_path_is_found(key: str, result: Any, found: object) -> None:
     assert plain_result(key, result, {"args": []}) == found
+
+
+def test_a_tool_that_only_asked_leaves_nothing_to_undo(app: holdfast.App) -> None:
+    tried: list[str] = []
+
+    async def asks() -> object:
+        tried.append("asked")
+        raise OnlyAsked({"why": "above 10 EUR"})
+
+    @app.workflow
+    async def work(run: holdfast.AsyncRun) -> object:
+        await run.step(str, key="first")
+        call = ToolCall("1", "pay", {"amount": 40})
+        found = await perform(run, call, asks)
+        (decision,) = await ask_approvals(run, [call._replace(id="2", note=found)])
+        return [found, decision.approved]
+
+    handle = app.start(work, run_id="r")
+    assert app.gates("r")[0].show == {"metadata": {"why": "above 10 EUR"}, "amount": 40}
+    assert [effect.state for effect in app.store.effects("r")] == ["failed"]
+    app.rollback("r", to="first")
+    app.answer("r", {"approve": True})
+    assert handle.result() == [{"why": "above 10 EUR"}, True]
+    assert tried == ["asked", "asked"]  # again after the rollback, and not on the resume

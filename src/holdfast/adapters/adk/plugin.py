@@ -33,6 +33,7 @@ from holdfast.adapters.shared.calls import (
     AgentStopped,
     Decision,
     Given,
+    OnlyAsked,
     ToolCall,
     ToolPolicy,
     ask_approvals,
@@ -215,9 +216,13 @@ class _RecordedTool:
             called = True
             result = await self._tool.run_async(args=args, tool_context=tool_context)
             try:
-                return {"result": to_plain(result), "actions": dump(tool_context.actions)}
+                record: dict[str, object] = {"result": to_plain(result), "actions": dump(tool_context.actions)}
             except Exception as error:  # the tool has acted, so its call must not count as failed
                 return {"result": error}  # cannot be stored, which is reported as ResultLost
+            asked = tool_context.actions.requested_tool_confirmations
+            if tool_context.tool_confirmation is None and tool_context.function_call_id in asked:
+                raise OnlyAsked(record)
+            return record
 
         found = await perform(run, call, body, raise_unproven=True, result_at=("result",))
         if isinstance(found, Given):

@@ -189,7 +189,7 @@ async def _invoke(tool: agents.FunctionTool, context: ToolContext[Any], argument
     has_own = not tool._use_default_failure_error_function
     policy = replace(policy, classify=functools.partial(_classify, policy.classify))
     asked_as = f"{place.agent}{call_id}"  # approvals do not know the tool calls around them
-    call = ToolCall(f"{place.path}{call_id}", tool.name, parse_arguments(arguments), policy, asked_as)
+    call = ToolCall(f"{place.path}{call_id}", tool.name, parse_arguments(arguments), policy, asked_as=asked_as)
     try:
         result = await perform(run, call, body, raise_unproven=has_own)
     except StepFailed as failed:

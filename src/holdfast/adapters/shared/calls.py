@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import dataclasses
+import functools
 import re
 import weakref
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 from blake3 import blake3
 
 from holdfast.engine.approvals import Escalate
-from holdfast.engine.failures import Classifier
+from holdfast.engine.failures import NOT_DONE, Classifier, Verdict
 from holdfast.engine.record import FINAL
 from holdfast.engine.scope import Scope
 from holdfast.errors import EffectFailed, HoldfastError, InvalidInput, StepFailed
@@ -29,7 +30,6 @@ from holdfast.runtime.run_base import DoubtPolicy, Errors, RetryLike, current_ru
 Body = Callable[[], Awaitable[object]]
 _RECORDED: Final = "recorded"
 _APPROVAL_OPTIONS: Final = ("who", "approvals", "not_by", "escalate", "expires")
-_NOTHING: Final = ({"kind": ""},)
 _QUESTIONS: Final = ("approve", "result")
 """How the keys of gates about tool calls begin."""
 _PLAIN: Final = re.compile(r"[\w .:()@+=,-]{1,300}")
@@ -119,6 +119,8 @@ class ToolCall(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
     policy: ToolPolicy = DEFAULT
+    note: Mapping[str, Any] | None = None
+    """What the framework knows about its approval; the gate shows it as `metadata`."""
     asked_as: str = ""
     """The id in the key of its approval, if that is another one; with a colon at its end, how such ids begin."""
 
@@ -128,6 +130,14 @@ class Decision(NamedTuple):
 
     approved: bool
     note: str
+
+
+class OnlyAsked(Exception):
+    """Raised by a body whose tool has asked for an approval and done nothing; `perform` returns `record`."""
+
+    def __init__(self, record: object) -> None:
+        super().__init__("the tool only asked for an approval; nothing was done")
+        self.record = record
 
 
 class Given(NamedTuple):
@@ -216,15 +226,25 @@ async def perform(
     place = f"{run.scope.path} " if run.scope.path else ""  # keys of effects are unique in the whole run
     key = plain_key(f"tool {place}{call.id}")
     recorded = run.execution.record.scope(run.scope.path)
-    if recorded is None or recorded.calls.get(key, _NOTHING)[-1]["kind"] not in FINAL:
+    entries = [] if recorded is None else recorded.calls.get(key, [])
+    is_repeated = bool(entries) and entries[-1]["kind"] not in FINAL
+    if not entries or is_repeated:
         refuse_unreached_gate(run, call)
     if policy.record == "step":
         return await record_call(run, key, body, name=call.name, request=dict(call.arguments))
+
+    question = plain_key(f"asked {place}{call.id}")
+    asked: list[object] = []
 
     async def act(arguments: Mapping[str, Any], *, idempotency_key: str) -> dict[str, object]:  # noqa: ARG001
         token = _unit.set(idempotency_key)
         try:
             return {_RECORDED: await body()}
+        except OnlyAsked as only:
+            if is_repeated:  # an earlier attempt is in doubt, so this one proves nothing
+                return {_RECORDED: only.record}
+            asked.append(await run.step(_returns(only.record), key=question, name=f"question of {call.name}"))
+            raise
         finally:
             _unit.reset(token)
 
@@ -232,9 +252,12 @@ async def perform(
     act.only_passes_key = True  # type: ignore[attr-defined]  # a retry needs in_doubt="retry", as without a key
     names = ("in_doubt", "check", "undo", "retry", "timeout", "not_done", "doubtful", "classify")
     options = {name: getattr(policy, name) for name in names}
+    options["classify"] = functools.partial(_classify, policy.classify)
     try:
         result = await run.effect(act, dict(call.arguments), key=key, name=call.name, **options)
     except EffectFailed as error:
+        if error.error_type == OnlyAsked.__name__:
+            return asked[0] if asked else await run.step(_returns(None), key=question, name=f"question of {call.name}")
         if not raise_unproven:
             refuse_unproven(run, error)
         raise
@@ -243,6 +266,14 @@ async def perform(
     if isinstance(result, dict) and list(result) == [_RECORDED]:
         return result[_RECORDED]
     return Given(result)
+
+
+def _returns(value: object) -> Callable[[], object]:
+    return lambda: value
+
+
+def _classify(given: Classifier | None, error: BaseException) -> Verdict | None:
+    return NOT_DONE if isinstance(error, OnlyAsked) else None if given is None else given(error)
 
 
 def refuse_unproven(run: AsyncRun, error: StepFailed) -> None:
@@ -286,7 +317,7 @@ async def ask_approvals(run: AsyncRun, calls: Sequence[ToolCall]) -> list[Decisi
         answer = await run.ask(
             describe_call(call),
             fields,
-            show=dict(call.arguments),
+            show={**({"metadata": dict(call.note)} if call.note else {}), **call.arguments},
             who=policy.who,
             approvals=policy.approvals,
             not_by=policy.not_by,

@@ -211,7 +211,7 @@ class HoldfastPlugin(Plugin):
         key = f"{invocation.call_key(use['toolUseId'])} {invocation.attempts[use['toolUseId']]}"
         asked_as = f"{invocation.key} {use['toolUseId']}:"
         with invocation.keeping_stop():
-            tool_call = ToolCall(key, use["name"], use["input"], policy, asked_as)
+            tool_call = ToolCall(key, use["name"], use["input"], policy, asked_as=asked_as)
             result, error = await self._perform(run, tool_call, call, context)
         for event in events:
             if not isinstance(event, ToolResultEvent):
