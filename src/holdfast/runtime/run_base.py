@@ -22,7 +22,7 @@ from holdfast.engine.children import ChildSpec, child
 from holdfast.engine.execution import Execution
 from holdfast.engine.retry import Retry
 from holdfast.engine.scope import Scope
-from holdfast.errors import MissingAwait, UnknownWorkflow
+from holdfast.errors import InvalidInput, MissingAwait, UnknownWorkflow
 
 if TYPE_CHECKING:
     from holdfast.runtime.async_run import AsyncRun
@@ -37,6 +37,7 @@ Call = Coroutine[Any, Any, R]
 """A call of an `AsyncRun`, to be awaited for its result."""
 MakePlan = Callable[[Execution, Scope], Plan[R]]
 _ACTS: Final = frozenset({"effect", "child", "send", "transaction"})
+_WAITS: Final = frozenset({"ask", "sleep", "sleep_until", "wait_for", "child"})
 _TEXT_MAX: Final = 60
 _DEPTH_MAX: Final = 8
 
@@ -148,6 +149,13 @@ class UnawaitedCall(Call[R]):
         self._run = run
         self._plan = plan
         self._coroutine: Call[R] | None = None
+        if name in _WAITS and _recorded_call.get():
+            error = InvalidInput(
+                f"run.{name} was called inside the recorded call of {_recorded_call.get()!r}, where its answer would be "
+                'lost; give that tool the policy record="none"'
+            )
+            exe.record.fatal = exe.record.fatal or error
+            raise error
         run._check_waiting(acts=name in _ACTS)
         given = _find_unawaited(list(values), 0) if exe.unawaited else None
         exe.unawaited[id(self)] = self._error
@@ -235,6 +243,20 @@ def _missing_await(
     text = repr(subject) if isinstance(subject, str) else getattr(subject, "__name__", "…")
     text = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
     return MissingAwait(f"run.{name}({text})", f"{file}:{line}", problem)
+
+
+_recorded_call: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_recorded_call", default="")
+"""The name of the recorded call of an adapter that the calling code belongs to."""
+
+
+@contextlib.contextmanager
+def in_recorded_call(name: str) -> Iterator[None]:
+    """Refuse calls that wait: the run would be released inside a step or an effect, and the answer lost."""
+    token = _recorded_call.set(name)
+    try:
+        yield
+    finally:
+        _recorded_call.reset(token)
 
 
 _current: contextvars.ContextVar[Run | AsyncRun | None] = contextvars.ContextVar("holdfast_run", default=None)

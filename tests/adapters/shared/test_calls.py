@@ -409,3 +409,35 @@ def test_a_tool_that_only_asked_leaves_nothing_to_undo(app: holdfast.App) -> Non
     app.answer("r", {"approve": True})
     assert handle.result() == [{"why": "above 10 EUR"}, True]
     assert tried == ["asked", "asked"]  # again after the rollback, and not on the resume
+
+
+@pytest.mark.parametrize("record", ["effect", "step"])
+@pytest.mark.parametrize("verb", ["ask", "sleep", "wait_for", "child"])
+def test_a_tool_that_waits_inside_its_recorded_call_is_refused(app: holdfast.App, verb: str, record: Any) -> None:
+    async def waits() -> object:
+        run = holdfast.current_run()
+        assert isinstance(run, holdfast.AsyncRun)
+        given: Any = 1 if verb == "sleep" else "work"
+        return await getattr(run, verb)(given)
+
+    @app.workflow
+    async def work(run: holdfast.AsyncRun) -> object:
+        return await perform(run, ToolCall("1", "pay", {}, ToolPolicy(record=record)), waits)
+
+    with pytest.raises(holdfast.RunFailed, match=f"run.{verb} was called inside .*'pay'.* record=\"none\""):
+        app.start(work, run_id="r").result()
+    assert app.gates("r") == []
+
+
+def test_a_tool_that_is_not_recorded_may_ask(app: holdfast.App) -> None:
+    async def asks() -> object:
+        run = holdfast.current_run()
+        assert isinstance(run, holdfast.AsyncRun)
+        return await run.ask("Really?", bool)
+
+    @app.workflow
+    async def work(run: holdfast.AsyncRun) -> object:
+        return await perform(run, ToolCall("1", "pay", {}, ToolPolicy(record="none")), asks)
+
+    app.start(work, run_id="r")
+    assert app.answer("r", True).result() is True

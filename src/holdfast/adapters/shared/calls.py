@@ -25,7 +25,7 @@ from holdfast.engine.scope import Scope
 from holdfast.errors import EffectFailed, HoldfastError, InvalidInput, StepFailed
 from holdfast.forms import field
 from holdfast.runtime.async_run import AsyncRun
-from holdfast.runtime.run_base import DoubtPolicy, Errors, RetryLike, current_run
+from holdfast.runtime.run_base import DoubtPolicy, Errors, RetryLike, current_run, in_recorded_call
 
 Body = Callable[[], Awaitable[object]]
 _RECORDED: Final = "recorded"
@@ -198,7 +198,8 @@ async def record_call(run: AsyncRun, key: str, body: Body, *, name: str, request
     async def call(request: object) -> object:  # noqa: ARG001 - errors name it
         token = _unit.set("")
         try:
-            return await body()
+            with in_recorded_call(name):
+                return await body()
         finally:
             _unit.reset(token)
 
@@ -239,7 +240,8 @@ async def perform(
     async def act(arguments: Mapping[str, Any], *, idempotency_key: str) -> dict[str, object]:  # noqa: ARG001
         token = _unit.set(idempotency_key)
         try:
-            return {_RECORDED: await body()}
+            with in_recorded_call(call.name):
+                return {_RECORDED: await body()}
         except OnlyAsked as only:
             if is_repeated:  # an earlier attempt is in doubt, so this one proves nothing
                 return {_RECORDED: only.record}
