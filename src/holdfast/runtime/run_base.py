@@ -151,8 +151,8 @@ class UnawaitedCall(Call[R]):
         self._coroutine: Call[R] | None = None
         if name in _WAITS and _recorded_call.get():
             error = InvalidInput(
-                f"run.{name} was called inside the recorded call of {_recorded_call.get()!r}, where its answer would be "
-                'lost; give that tool the policy record="none"'
+                f"run.{name} was called inside the recorded call of {_recorded_call.get()!r}, where its answer would "
+                'be lost; give that tool the policy record="none"'
             )
             exe.record.fatal = exe.record.fatal or error
             raise error

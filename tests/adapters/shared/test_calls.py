@@ -441,3 +441,27 @@ def test_a_tool_that_is_not_recorded_may_ask(app: holdfast.App) -> None:
 
     app.start(work, run_id="r")
     assert app.answer("r", True).result() is True
+
+
+def test_an_undo_that_is_not_registered_is_refused_before_the_gate(app: holdfast.App) -> None:
+    def take_back(result: object, arguments: object) -> None: ...
+
+    @app.workflow
+    async def work(run: holdfast.AsyncRun) -> object:
+        return await ask_approvals(run, [ToolCall("1", "pay", {}, ToolPolicy(undo=take_back))])
+
+    with pytest.raises(holdfast.RunFailed, match=r"undo 'take_back' of tool 'pay' is not registered; put @app.undo"):
+        app.start(work, run_id="r").result()
+    assert app.gates("r") == []
+
+
+def test_an_approval_that_expires_is_refused_with_the_reason(app: holdfast.App) -> None:
+    @app.workflow
+    async def work(run: holdfast.AsyncRun) -> list[object]:
+        (decision,) = await ask_approvals(run, [ToolCall("1", "pay", {}, ToolPolicy(expires=0.01))])
+        return list(decision)
+
+    handle = app.start(work, run_id="r")
+    while handle.status() == "waiting":
+        app.worker().run(until_idle=True)
+    assert handle.result() == [False, "The approval expired: no person answered in time."]

@@ -30,6 +30,7 @@ from pydantic_core import to_jsonable_python
 from holdfast.adapters.adk.codec import dump, from_plain, load, to_plain
 from holdfast.adapters.shared.batch import Batch
 from holdfast.adapters.shared.calls import (
+    EXPIRED,
     AgentStopped,
     Decision,
     Given,
@@ -262,6 +263,7 @@ async def _ask_payload(run: AsyncRun, call: ToolCall, asked: ToolConfirmation) -
         not_by=policy.not_by,
         escalate=policy.escalate,
         expires=policy.expires,
+        expired={"approve": False, "note": EXPIRED, **{name: entries[name] for name in names}},
         key=f"confirm {call.id}",
     )
     payload = {**entries, **{name: answer[name] for name in names}} if entries else asked.payload

@@ -29,6 +29,8 @@ from holdfast.runtime.run_base import DoubtPolicy, Errors, RetryLike, current_ru
 
 Body = Callable[[], Awaitable[object]]
 _RECORDED: Final = "recorded"
+EXPIRED: Final = "The approval expired: no person answered in time."
+"""The note of an approval that was not answered in time, for the model."""
 _APPROVAL_OPTIONS: Final = ("who", "approvals", "not_by", "escalate", "expires")
 _QUESTIONS: Final = ("approve", "result")
 """How the keys of gates about tool calls begin."""
@@ -325,10 +327,13 @@ async def ask_approvals(run: AsyncRun, calls: Sequence[ToolCall]) -> list[Decisi
             not_by=policy.not_by,
             escalate=policy.escalate,
             expires=policy.expires,
+            expired={"approve": False, "note": EXPIRED},
             key=plain_key(f"approve {call.id}"),
         )
         return Decision(answer["approve"], answer["note"] or "")
 
+    for call in calls:
+        _check_undo(run, call)
     # Each opens its gate before any of them stops the run.
     answers = await asyncio.gather(*map(ask, calls), return_exceptions=True)
     found = []
@@ -339,6 +344,15 @@ async def ask_approvals(run: AsyncRun, calls: Sequence[ToolCall]) -> list[Decisi
             raise answer
         found.append(answer)
     return found
+
+
+def _check_undo(run: AsyncRun, call: ToolCall) -> None:
+    """Refuse an unknown undo before a person decides about the call."""
+    undo = call.policy.undo
+    name = undo if undo is None or isinstance(undo, str) else getattr(undo, "__name__", repr(undo))
+    if name is not None and name not in run.execution.undos:
+        error = InvalidInput(f"undo {name!r} of tool {call.name!r} is not registered; put @app.undo above the function")
+        raise stop(run, error) from error
 
 
 def describe_call(call: ToolCall) -> str:
