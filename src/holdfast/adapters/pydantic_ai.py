@@ -17,21 +17,29 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from holdfast.adapters.shared import calls
 from holdfast.adapters.shared.calls import AgentStopped, Given, ToolCall, ToolPolicy, current, idempotency_key, next_key
-from holdfast.adapters.shared.code_names import mentions
-from holdfast.errors import HoldfastError, InDoubt, InvalidInput, StepFailed
+from holdfast.errors import HoldfastError, InDoubt, StepFailed
 from holdfast.forms import field
 from holdfast.runtime.async_run import AsyncRun
 
 try:
-    from pydantic_ai import ToolApproved, ToolDenied, durable_exec, exceptions
+    from pydantic_ai import ToolApproved, ToolDenied, durable_exec
     from pydantic_ai.agent import EventStreamHandler
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
     from pydantic_ai.messages import ToolCallPart
     from pydantic_ai.models import Model
     from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
-    from pydantic_ai.toolsets import AbstractToolset, ApprovalRequiredToolset, ToolsetTool, WrapperToolset
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import to_jsonable_python
+
+    from holdfast.adapters.pydantic_ai_errors import model_error
+    from holdfast.adapters.pydantic_ai_toolsets import (
+        POLICY_KEY,
+        find_approving,
+        may_ask,
+        policy_of,
+        refuse_unknown,
+    )
 except ImportError as error:
     if (error.name or "").partition(".")[0] != "pydantic_ai":
         raise
@@ -46,11 +54,9 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 _NAME: Final = "HoldfastDurability"
-_KEY: Final = "holdfast"
 _PART_CHARS_MAX: Final = 120
 _UNKNOWN_OUTCOME: Final = re.compile(r"Timed out after [\d.]+ seconds\.|Request .* timed out|Connection closed")
 """What Pydantic AI and the MCP client report as a retry although the call may have happened."""
-_STATUS: Final = re.compile(r"status_code: (\d+), model_name: (.*?), body: (.*)", re.DOTALL)
 
 _caller: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_pydantic_ai_caller", default="")
 """The tool call that the calling code belongs to, as the beginning of keys."""
@@ -87,7 +93,7 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
         unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
         # Records are decoded strictly all the same. It lets the plain result that a person has given pass.
         tool_call_result_upgrade_lenient=True,
-        tool_config_key=_KEY,
+        tool_config_key=POLICY_KEY,
     )
 
     def __init__(
@@ -149,8 +155,8 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
     def get_wrapper_toolset(self, toolset: AbstractToolset[AgentDepsT]) -> AbstractToolset[AgentDepsT] | None:
         """Replace toolsets by recorded ones. A toolset that cannot be recorded is refused inside a run."""
         if self.in_durable_context:
-            toolset.apply(_refuse_unknown)
-            for approving in _find_approving(toolset):
+            toolset.apply(refuse_unknown)
+            for approving in find_approving(toolset):
                 approving.apply(lambda leaf: self._approving.add(leaf.id))
         return super().get_wrapper_toolset(toolset)
 
@@ -214,9 +220,9 @@ class _Backend(durable_exec.DurableOperationBackend[ToolPolicy]):
         tool: object | None,
         tool_name: str,
     ) -> ToolPolicy | Literal[False]:
-        policy = _policy_of(tool.tool_def if isinstance(tool, ToolsetTool) else None, tool_name)
+        policy = policy_of(tool.tool_def if isinstance(tool, ToolsetTool) else None, tool_name)
         toolset_id = getattr(operation.operation_id, "toolset_id", None)
-        if toolset_id not in self._approving and not _may_ask(tool):
+        if toolset_id not in self._approving and not may_ask(tool):
             policy.refuse_unused_gate(tool_name, "define the tool with requires_approval=True")
         return False if policy.record == "none" else policy
 
@@ -272,7 +278,7 @@ async def _record(run: AsyncRun, operation_id: object, params: Any, body: calls.
         return await calls.record_call(run, next_key(run, f"{place} {name}"), body, name=name)
     except StepFailed as failed:
         if isinstance(operation_id, durable_exec.ModelRequestId | durable_exec.ModelCompactMessagesId):
-            raise _model_error(failed, operation_id.model_name) from failed
+            raise model_error(failed, operation_id.model_name) from failed
         raise
 
 
@@ -331,29 +337,7 @@ def _deferred_call(
 ) -> ToolCall:
     definition = None if ctx.tool_manager is None else ctx.tool_manager.get_tool_def(part.tool_name)
     key = next_key(run, _describe_place(run, ctx, part.tool_call_id))
-    return ToolCall(key, part.tool_name, part.args_as_dict(), _policy_of(definition, part.tool_name), _plain(note))
-
-
-def _policy_of(definition: ToolDefinition | None, tool_name: str) -> ToolPolicy:
-    given = None if definition is None else (definition.metadata or {}).get(_KEY)
-    return ToolPolicy(record="none") if given is False else ToolPolicy.of(given, tool_name)
-
-
-def _may_ask(tool: object) -> bool:
-    """Whether some call of this tool may need an approval, or be made outside."""
-    if isinstance(tool, ToolsetTool) and tool.tool_def.kind in ("unapproved", "external"):
-        return True
-    schema = getattr(getattr(tool, "call_func", None), "__self__", None)
-    function = getattr(schema, "function", None)
-    return any(mentions(function, error.__name__) for error in (exceptions.ApprovalRequired, exceptions.CallDeferred))
-
-
-def _find_approving(toolset: Any) -> list[AbstractToolset[Any]]:
-    """The toolsets inside this one that decide about approvals at run time."""
-    if isinstance(toolset, ApprovalRequiredToolset):
-        return [toolset]
-    inner = [*getattr(toolset, "toolsets", ()), *([toolset.wrapped] if isinstance(toolset, WrapperToolset) else ())]
-    return [found for each in inner for found in _find_approving(each)]
+    return ToolCall(key, part.tool_name, part.args_as_dict(), policy_of(definition, part.tool_name), _plain(note))
 
 
 def _next_place(run: AsyncRun) -> str:
@@ -398,34 +382,6 @@ def _name_of(operation_id: object, params: Any) -> str:
             return f"arguments of {params.name}"
         case _:  # the union grows
             return type(operation_id).__name__.removesuffix("Id")
-
-
-def _model_error(failed: StepFailed, model_name: str) -> Exception:
-    """The error that the model raised, for hooks and fallbacks that know it by its type. Its body is text."""
-    kind = getattr(exceptions, failed.error_type, None)
-    if not (isinstance(kind, type) and str(failed.failure.get("module", "")).startswith("pydantic_ai")):
-        return failed
-    if issubclass(kind, exceptions.ModelAPIError):
-        found = _STATUS.match(failed.error_message)
-        try:
-            if found is None:
-                return kind(model_name, failed.error_message)
-            category: Any = None if kind is exceptions.ModelHTTPError else kind
-            facts: dict[str, Any] = {"status_code": int(found[1]), "model_name": found[2], "body": found[3]}
-            return exceptions.ModelHTTPError.for_category(category, **facts)
-        except TypeError:
-            return exceptions.ModelAPIError(model_name, failed.error_message)
-    return kind(failed.error_message) if issubclass(kind, exceptions.UnexpectedModelBehavior) else failed
-
-
-def _refuse_unknown(toolset: AbstractToolset[Any]) -> None:
-    """Refuse a toolset that Pydantic AI's port does not record: its calls would be repeated on every resume."""
-    known = [kind for kind in type(toolset).__mro__ if kind.__module__.startswith("pydantic_ai.")]
-    if known == [AbstractToolset]:
-        raise InvalidInput(
-            f"toolset {type(toolset).__name__!r} cannot be recorded; wrap it: "
-            "DynamicToolset(lambda ctx: toolset, per_run_step=False, id='…')"
-        )
 
 
 def _plain(value: object) -> Any:

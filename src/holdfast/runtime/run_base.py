@@ -137,17 +137,28 @@ class RunBase:
 class UnawaitedCall(Call[R]):
     """A call to be awaited, by `await`, a task or `asyncio.gather`. It begins, and gets its identity, only then."""
 
-    __slots__ = ("__weakref__", "_coroutine", "_error", "_exe", "_plan", "_run")
+    __slots__ = ("__weakref__", "_coroutine", "_error", "_exe", "_function", "_plan", "_run")
 
     def __init__(
-        self, run: AsyncRun, name: str, subject: object, plan: MakePlan[R], values: Iterable[object] = ()
+        self,
+        run: AsyncRun,
+        name: str,
+        subject: object,
+        plan: MakePlan[R] | None,
+        values: Iterable[object] = (),
+        *,
+        function: Callable[[], Call[R]] | None = None,
     ) -> None:
-        """Errors name the call by `subject`; `values` are the arguments that must not be unawaited calls."""
+        """Errors name the call by `subject`; `values` are the arguments that must not be unawaited calls.
+
+        `function` instead of a plan: a function of an adapter, as `run_agent`, that makes calls of the run.
+        """
         frame = sys._getframe(2)  # the caller of the run's method
         self._error = functools.partial(_missing_await, name, subject, frame.f_code.co_filename, frame.f_lineno)
         self._exe = exe = run.execution
         self._run = run
         self._plan = plan
+        self._function = function
         self._coroutine: Call[R] | None = None
         if name in _WAITS and _recorded_call.get():
             error = InvalidInput(
@@ -165,7 +176,11 @@ class UnawaitedCall(Call[R]):
     def _begin(self) -> Call[R]:
         if self._coroutine is None:
             self._exe.unawaited.pop(id(self), None)
-            self._coroutine = self._run.drive(self._plan(self._exe, self._run.scope))
+            if self._function is not None:
+                self._coroutine = self._function()
+            else:
+                assert self._plan is not None
+                self._coroutine = self._run.drive(self._plan(self._exe, self._run.scope))
         return self._coroutine
 
     def __await__(self) -> Generator[Any, Any, R]:
@@ -242,7 +257,8 @@ def _missing_await(
 ) -> MissingAwait:
     text = repr(subject) if isinstance(subject, str) else getattr(subject, "__name__", "…")
     text = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
-    return MissingAwait(f"run.{name}({text})", f"{file}:{line}", problem)
+    label = name if name.startswith("run_") else f"run.{name}"  # run_agent is a function of an adapter
+    return MissingAwait(f"{label}({text})", f"{file}:{line}", problem)
 
 
 _recorded_call: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_recorded_call", default="")

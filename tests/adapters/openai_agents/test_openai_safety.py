@@ -13,7 +13,7 @@ import holdfast
 from holdfast.adapters.openai_agents import run_agent
 from holdfast.errors import Diverged
 from tests.adapters.openai_agents.fakes import FakeModel, script
-from tests.adapters.openai_agents.material import Log, failing_tool, pay_tool, run_tool, with_app
+from tests.adapters.openai_agents.material import HELLO, Log, fail_with, failing_tool, pay_tool, run_tool, with_app
 
 
 @pytest.mark.parametrize("is_branch", [False, True])
@@ -114,3 +114,19 @@ def test_rules_of_an_approval_are_allowed_if_a_function_decides(url: str, is_nee
     with run_tool(url, tool, {"order": "A"}, policies={"pay": {"who": ["ana"]}}) as app:
         app.start("work", run_id="r")
         assert (app.gates("r")[0].who == ("ana",)) == is_needed
+
+
+def test_an_agent_that_is_not_awaited_fails_the_run(url: str) -> None:
+    async def work(run: holdfast.AsyncRun) -> str:
+        run_agent(run, HELLO, "1")
+        return "done"
+
+    assert "await is missing before run_agent('a')" in fail_with(url, work)
+
+
+@pytest.mark.parametrize(("run", "agent"), [("run", HELLO), (None, "agent")])
+def test_arguments_of_the_wrong_type_are_refused(url: str, run: Any, agent: Any) -> None:
+    async def work(own: holdfast.AsyncRun) -> None:
+        await run_agent(run or own, agent, "1")
+
+    assert "InvalidInput: run_agent needs" in fail_with(url, work)

@@ -143,3 +143,11 @@ def test_a_tool_that_only_asked_is_not_an_effect_and_its_reason_is_shown() -> No
         app.answer("r", {"approve": True})
         assert handle.result() == "done"
     assert paid == ["A"]
+
+
+@pytest.mark.parametrize("name", ["Holdfast", "hold_fast", "HOLDFAST"])
+def test_metadata_under_a_name_that_only_resembles_the_right_one_is_refused(name: str) -> None:
+    paid: list[str] = []
+    with holdfast.App("memory:") as app, pytest.raises(holdfast.RunFailed, match=f"metadata '{name}' of tool 'pay'"):
+        work_with([paying_agent(paid, metadata={name: {"in_doubt": "fail"}})], app).result()
+    assert paid == []

@@ -23,6 +23,7 @@ from holdfast.adapters.shared.calls import next_key
 from holdfast.errors import InvalidInput, RunClaimed
 from holdfast.inspect.threads import DRIVEN_BY
 from holdfast.runtime.async_run import AsyncRun
+from holdfast.runtime.run_base import AskOptions, Call, RunBase, UnawaitedCall
 
 if TYPE_CHECKING:
     from holdfast.adapters.langgraph.saver import HoldfastSaver
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Describe = Callable[[Any], Mapping[str, Any]]
 """Returns the options of `run.ask` for the value of an interrupt: `prompt`, `fields`, `show`, `who` …"""
 _PROMPT_CHARS_MAX: Final = 400
+_OPTIONS: Final = ("prompt", "fields", *sorted(AskOptions.__annotations__.keys() - {"key"}))
 _CLAIM_S: Final = 60.0
 _RETRY_S: Final = 0.2
 
@@ -51,6 +53,11 @@ class GuardedGraph:
         self._saver = saver
         self._graph = graph
         self._lease = lease
+
+    @property
+    def unguarded(self) -> Pregel[Any, Any, Any, Any]:
+        """The graph itself, whose calls claim nothing."""
+        return self._graph
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._graph, name)
@@ -95,14 +102,14 @@ class GuardedGraph:
             return await self._graph.aupdate_state(config, values, *args, **options)
 
 
-async def run_graph(
+def run_graph(
     run: AsyncRun,
-    graph: Pregel[Any, Any, Any, Any],
+    graph: Pregel[Any, Any, Any, Any] | GuardedGraph,
     input: object,  # noqa: A002 - LangGraph's name
     config: RunnableConfig | None = None,
     *,
     describe: Describe | None = None,
-) -> dict[str, Any]:
+) -> Call[dict[str, Any]]:
     """Execute a graph inside a run until it ends, and return the values of its state.
 
     Each interrupt opens a gate, all of them at once, and the answers resume the graph. `describe(value)` returns the
@@ -118,18 +125,37 @@ async def run_graph(
         async def refund(run, amount: int):
             return (await run_graph(run, graph, {"amount": amount}))["paid"]
     """
-    if graph.checkpointer is None or isinstance(graph.checkpointer, bool):
+    if not isinstance(run, AsyncRun):
+        needed = "an `async def` workflow" if isinstance(run, RunBase) else "the run of the workflow"
+        raise InvalidInput(f"run_graph needs {needed} as its first argument, not {type(run).__name__}")
+    found = graph.unguarded if isinstance(graph, GuardedGraph) else graph  # run_graph claims the thread itself
+    if not isinstance(found, Pregel):
+        raise InvalidInput(
+            f"run_graph needs a compiled graph, not {type(graph).__name__}; call compile(checkpointer=saver)"
+        )
+    if found.checkpointer is None or isinstance(found.checkpointer, bool):
         raise InvalidInput("run_graph needs a graph with a checkpointer; compile it with checkpointer=saver")
+    job = functools.partial(_run_graph, run, found, input, config, describe or _describe)
+    return UnawaitedCall(run, "run_graph", found.name, None, function=job)
+
+
+async def _run_graph(
+    run: AsyncRun,
+    graph: Pregel[Any, Any, Any, Any],
+    given: object,
+    config: RunnableConfig | None,
+    describe: Describe,
+) -> dict[str, Any]:
     call = next_key(run, "graph")
     driven = _DrivenGraph(run, graph, config, f"{run.run_id}/{run.scope.full_name(call)}")
     before = await run.step(driven.head, key=f"{call} head", name="graph head")
     command: Command[Any] | None = None
     for turn in itertools.count(1):
-        advance = functools.partial(driven.advance, before, input, command)
+        advance = functools.partial(driven.advance, before, given, command)
         found = await run.step(advance, key=f"{call} turn {turn}", name="graph turn")
         if not found["interrupts"]:
             return await driven.values(found["head"])
-        answers = await _ask(run, f"{call} turn {turn}", found["interrupts"], describe or _describe)
+        answers = await _ask(run, f"{call} turn {turn}", found["interrupts"], describe)
         command = Command(resume=answers)
     raise AssertionError("the loop ends with a return")
 
@@ -218,7 +244,7 @@ class _DrivenGraph:
 
 async def _ask(run: AsyncRun, turn: str, interrupts: Mapping[str, Any], describe: Describe) -> dict[str, Any]:
     async def ask(name: str, value: object, schema: object) -> object:
-        options = dict(describe(value))
+        options = _check_options(describe(value))
         prompt, fields = options.pop("prompt"), options.pop("fields", schema or str)
         return await run.ask(prompt, fields, key=f"{turn} {name}", **options)
 
@@ -229,6 +255,17 @@ async def _ask(run: AsyncRun, turn: str, interrupts: Mapping[str, Any], describe
         if isinstance(answer, BaseException):
             raise answer
     return dict(zip(interrupts, found, strict=True))
+
+
+def _check_options(options: object) -> dict[str, Any]:
+    """The options that `describe` has returned."""
+    if not isinstance(options, Mapping):
+        raise InvalidInput(f"describe must return a dict of options of run.ask, not {type(options).__name__}")
+    unknown = [str(name) for name in options if name not in _OPTIONS]
+    if unknown or "prompt" not in options:
+        problem = f"the unknown option {unknown[0]!r}" if unknown else "no 'prompt'"
+        raise InvalidInput(f"describe returned {problem}; it may return {', '.join(_OPTIONS)}")
+    return dict(options)
 
 
 def _describe(value: object) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections import Counter
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from holdfast.adapters.shared.calls import DEFAULT, ToolCall, ToolPolicy, ask_ap
 from holdfast.engine.execution import Execution
 from holdfast.errors import InvalidInput
 from holdfast.runtime.async_run import AsyncRun
+from holdfast.runtime.run_base import Call, RunBase, UnawaitedCall
 
 _STATE: Final = "openai_agents"
 """The key in `run.state`."""
@@ -26,7 +28,7 @@ _STATE: Final = "openai_agents"
 _looping: weakref.WeakSet[Execution] = weakref.WeakSet()
 
 
-async def run_agent(
+def run_agent(
     run: AsyncRun | None,
     agent: agents.Agent[Any],
     input: str | list[Any],  # noqa: A002  # as Runner.run names it
@@ -38,7 +40,7 @@ async def run_agent(
     run_config: agents.RunConfig | dict[str, Any] | None = None,
     checkpoint_turns: int = 10,
     **options: Any,
-) -> agents.RunResult:
+) -> Call[agents.RunResult]:
     """Run an agent as `Runner.run` does, with its calls recorded in the run, and return the same result.
 
     Tools with `needs_approval` open gates, all of a turn at once. `policies` has the options of tools by name, see
@@ -53,7 +55,26 @@ async def run_agent(
     """
     options |= {"session": session, "context": context, "run_config": run_config}
     if run is None:
-        return await agents.Runner.run(agent, input, max_turns=max_turns, **options)
+        return agents.Runner.run(agent, input, max_turns=max_turns, **options)
+    if not isinstance(run, AsyncRun):
+        needed = "needs an `async def` workflow" if isinstance(run, RunBase) else "needs the run of the workflow"
+        raise InvalidInput(f"run_agent {needed} as its first argument, not {type(run).__name__}")
+    if not isinstance(agent, agents.Agent):
+        raise InvalidInput(f"run_agent needs an agents.Agent, not {type(agent).__name__}")
+    job = functools.partial(_run_agent, run, agent, input, policies, checkpoint_turns, max_turns, options)
+    return UnawaitedCall(run, "run_agent", agent.name, None, function=job)
+
+
+async def _run_agent(
+    run: AsyncRun,
+    agent: agents.Agent[Any],
+    given: str | list[Any],
+    policies: Mapping[str, ToolPolicy | Mapping[str, Any]] | None,
+    checkpoint_turns: int,
+    max_turns: int | None,
+    options: dict[str, Any],
+) -> agents.RunResult:
+    session, run_config = options["session"], options["run_config"]
     if current(ADAPTER) is not run:
         raise InvalidInput(
             f"run_agent must be called with the run of the calling workflow or branch, not with {run.run_id!r} here; "
@@ -64,15 +85,15 @@ async def run_agent(
     if checkpoint_turns < 1:
         raise InvalidInput(f"checkpoint_turns must be at least 1, not {checkpoint_turns}")
     outer = current_place()
-    given = dict(outer.policies) if outer else {}
-    given |= {name: ToolPolicy.of(policy, name) for name, policy in (policies or {}).items()}
+    known = dict(outer.policies) if outer else {}
+    known |= {name: ToolPolicy.of(policy, name) for name, policy in (policies or {}).items()}
     is_loop = outer is None and run.scope.main
     if is_loop and run.execution in _looping:
         raise InvalidInput(f"run {run.run_id!r} already runs an agent here; run several with run.gather")
     config = run_config if isinstance(run_config, agents.RunConfig) else agents.RunConfig(**(run_config or {}))
     bind_config(config)
     bind_agents(agent)
-    job = _Job(run, agent, input, {**options, "max_turns": max_turns, "run_config": config}, given, _name(run, outer))
+    job = _Job(run, agent, given, {**options, "max_turns": max_turns, "run_config": config}, known, _name(run, outer))
     try:
         if not is_loop:
             return await job.run_through()
