@@ -58,7 +58,7 @@ def test_archives_go_through_pipes_and_into_directories(app: holdfast.App, tmp_p
         [sys.executable, "-m", "holdfast", "export", "one", "-o", "-", "--store", url],
         cwd=tmp_path, env=environment(), capture_output=True, check=True,
     ).stdout  # fmt: skip
-    assert whole.startswith(b"holdfast run 2\n")
+    assert whole.startswith(b"holdfast run 3\n")
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "import", "-", "--store", "sqlite:piped.db"],
         cwd=tmp_path, env=environment(), input=whole, capture_output=True, check=False,
@@ -130,7 +130,7 @@ def test_threads_of_langgraph_are_moved_listed_and_thinned_out(tmp_path: Path) -
 
 
 def test_migrate_says_what_there_is_and_makes_it(tmp_path: Path, url: str) -> None:
-    pending = [1, 2] if url.startswith("sqlite") else [1]
+    pending = [1, 2, 3] if url.startswith("sqlite") else [1, 2]
     done = run("migrate", "--dry-run", "--store", url, "--json", cwd=tmp_path)
     assert (done.data["version"], done.data["pending"], done.data["migrated"]) == (0, pending, False)
     assert os.listdir(tmp_path) == []
@@ -268,7 +268,7 @@ def test_files_are_left_to_the_shell_and_stand_before_runs(tmp_path: Path) -> No
 def test_what_is_no_archive_is_told_by_its_name(app: holdfast.App, tmp_path: Path, url: str, name: str) -> None:
     app.store.save("r", {"n": 1})
     whole = app.store.export_run("r")
-    data = {"junk": b"no archive", "empty": b"", "torn": whole[:-3], "newer": whole.replace(b"run 2", b"run 9", 1)}
+    data = {"junk": b"no archive", "empty": b"", "torn": whole[:-3], "newer": whole.replace(b"run 3", b"run 9", 1)}
     (tmp_path / name).write_bytes(data[name])
     done = run("import", name, "--store", url, "--as", "new", cwd=tmp_path)
     assert done.code == 1

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from zlib import crc32
 
+import msgspec
 import pytest
 
-from holdfast.model.rows import RunRow
+from holdfast.errors import DamagedData
+from holdfast.model.rows import NO_RUN, RunRow
+from holdfast.store.checksum import verify_run, with_checksum
 from holdfast.store.postgres.dialect import statements_for
 from holdfast.store.sql.statements import (
     ATTACHMENTS,
@@ -51,7 +55,7 @@ def columns_of(name_of_table: str, package: str, *names: str) -> list[str]:
 
 
 def test_the_sqlite_schema_has_a_column_for_each_field() -> None:
-    assert columns_of("runs", "holdfast.store.sqlite", "schema.sql") == list(RunRow.__struct_fields__)
+    assert columns_of("runs", "holdfast.store.sqlite", "schema.sql", "schema_3.sql") == list(RunRow.__struct_fields__)
 
 
 def test_the_postgresql_migrations_have_a_column_for_each_field() -> None:
@@ -75,3 +79,23 @@ def test_statements_read_and_write_every_field() -> None:
 def test_both_schemas_have_a_column_for_each_field_of_the_other_tables(name: str) -> None:
     for package, file in (("holdfast.store.sqlite", "schema.sql"), ("holdfast.store.postgres", "schema_1.sql")):
         assert set(columns_of(name, package, file)) == set(TABLES[name].columns)
+
+
+LATER = {"limit_key": "à", "thread": "t", "priority": -1, "crashes": 1}
+
+
+def test_a_run_without_later_fields_has_the_checksum_of_earlier_versions() -> None:
+    row = with_checksum(msgspec.structs.replace(NO_RUN, run_id="run", incarnation=b"i" * 16), b"i" * 16)
+    earlier = [0 if name == "seal" else getattr(row, name) for name in RunRow.__struct_fields__ if name not in LATER]
+    assert row.seal == crc32(msgspec.msgpack.encode(earlier), crc32(row.incarnation))
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_the_checksum_covers_a_later_field_that_is_set(name: str) -> None:
+    row = with_checksum(msgspec.structs.replace(NO_RUN, incarnation=b"i" * 16, **{name: LATER[name]}), b"i" * 16)
+    verify_run(row)
+    for other in RunRow.__struct_fields__:
+        if other in LATER:
+            changed = msgspec.structs.replace(row, **{other: getattr(NO_RUN, other) if other == name else LATER[other]})
+            with pytest.raises(DamagedData):
+                verify_run(changed)

@@ -63,6 +63,14 @@ class RunRow(Row, frozen=True):
     commit_id: bytes
     """The id of the last commit; every change of the row changes it."""
     seal: int = 0
+    limit_key: str = ""
+    """Claimed runs with the same key are limited together; empty if the run is not limited."""
+    thread: str = ""
+    """The thread to which the run belongs; empty if none."""
+    priority: int = 0
+    """Ready runs of a higher priority are claimed first."""
+    crashes: int = 0
+    """How many processes have died while they executed the run."""
 
 
 NO_RUN: Final = RunRow(*(field.type() for field in msgspec.structs.fields(RunRow)))

@@ -1,10 +1,11 @@
 """Export and import of a run as one self-contained archive.
 
-    archive := "holdfast run 2\n" content hash
+    archive := "holdfast run 3\n" content hash
 
 `content` is the MessagePack encoding of `Archive` below, compressed with zstd; `hash` is the BLAKE3 hash, 32 bytes, of
 everything before it. Chunks are kept as they are stored, under their hashes, and are checked one by one. An import
-creates a new run: numbers and checksums are new; ids, contents and dates stay. Version 1 ends with the chunks.
+creates a new run: numbers and checksums are new; ids, contents and dates stay. Version 1 ends
+with the chunks; the run's row of versions 1 and 2 ends with `seal`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from holdfast.state.rope import decode
 from holdfast.state.values import unpack
 from holdfast.store.port import RunRows
 
-_START: Final = b"holdfast run 2\n"
-_STARTS: Final = (b"holdfast run 1\n", _START)
+_START: Final = b"holdfast run 3\n"
+_STARTS: Final = (b"holdfast run 1\n", b"holdfast run 2\n", _START)
 _ANY: Final = b"holdfast run "
 _HASH: Final = 32
 

@@ -167,13 +167,15 @@ class StorePort(ABC):
         """Apply each commit or refuse it; one outcome for each, in order. Durable together."""
 
     def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
-        """Take ready runs, longest ready first, one for each take; only of these workflows, if any are given.
+        """Take ready runs, one for each take; only of these workflows, if any are given.
+
+        Those of the highest priority are taken first, and of these the longest ready.
 
         This default reads all ready runs and takes each in a commit of its own; a large store has a better way.
         """
         ready = self.runs(RunQuery((READY,), limit=-1))
         claimed: list[RunRow] = []
-        for row in sorted(ready, key=lambda row: (row.ready_us, row.run)):
+        for row in sorted(ready, key=lambda row: (-row.priority, row.ready_us, row.run)):
             if len(claimed) == len(takes):
                 break
             if workflows and row.workflow not in workflows:

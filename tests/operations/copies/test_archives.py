@@ -23,7 +23,7 @@ from holdfast.state.values import pack, unpack
 from holdfast.testing import ManualClock
 from tests.folders import quick_folder
 
-_START = b"holdfast run 2\n"
+_START = b"holdfast run 3\n"
 _RUN, _CHECKPOINTS, _ENTRIES, _EFFECTS, _ATTACHMENTS, _CHUNKS, _GATES, _ITEMS, _TIMERS, _MESSAGES, _CHILDREN = range(11)
 
 

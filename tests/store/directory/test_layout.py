@@ -250,7 +250,7 @@ def test_an_empty_directory_is_taken_and_a_broken_mark_is_not(path: Path) -> Non
         store.save("run", 1)
     mark = path / "holdfast.json"
     for content, error in [
-        ('{"format": "holdfast directory", "version": 2}', UnsupportedFormat),
+        ('{"format": "holdfast directory", "version": 3}', UnsupportedFormat),
         ('{"format": "another", "version": 1}', StorageFailed),
         ("{", DamagedData),
     ]:

@@ -236,7 +236,7 @@ def test_what_is_compressed_already_is_not_compressed_again() -> None:
             "AND attrelid::regclass::text LIKE %s",
             (f"{schema}.%",),
         ).fetchall()
-        assert len(found) == 9
+        assert len(found) == 10
         assert {storage for _, storage in found} == {"e"}
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.errors import DamagedData, UnsupportedFormat
 from holdfast.model.rows import (
+    NO_RUN,
     AttachmentRow,
     CheckpointRow,
     EffectRow,
@@ -75,6 +76,8 @@ _ROWS: Final[dict[str, type[Row]]] = {
     "messages": MessageRow,
     "timers": TimerRow,
 }
+_LATER: Final = frozenset({"limit_key", "thread", "priority", "crashes"})
+"""Fields of a run that journals of earlier versions do not have."""
 _LISTS: Final = {"drop_timers": list[str], "sent": list[int], "pruned": list[int]}
 
 
@@ -158,8 +161,9 @@ def _read_row(kind: type[Kind], written: Line) -> Kind:
 
 
 def _read_run(written: Line, before: RunRow | None) -> RunRow:
+    since = NO_RUN if before is None else before
     values = [
-        written[name] if before is None or name in written else getattr(before, name)
+        written[name] if name in written or (before is None and name not in _LATER) else getattr(since, name)
         for name in RunRow.__struct_fields__
     ]
     return msgspec.convert(values, RunRow)

@@ -30,7 +30,7 @@ from holdfast.store.liveness import LockLiveness, OwnerLocks, all_claims
 from holdfast.store.port import RunQuery, Select, Selected
 
 FORMAT: Final = "holdfast directory"
-VERSION: Final = 1
+VERSION: Final = 2
 _OURS: Final = frozenset({LOCK, UNFINISHED, FAMILIES, COUNTER, MARK, OWNERS, paths.CATALOG})
 
 
@@ -123,21 +123,23 @@ class DirectoryBase(LockLiveness):
         mark = os.path.join(self.path, MARK)
         names = set(self._files.listdir(self.path))
         if MARK in names:
-            self._check_mark(mark)
+            version = self._checked_version(mark)
         elif self._files.listdir(self._index.families_path):
             raise DamagedData(self._disk.relative(mark), "it is missing, although there are runs")
+        else:
+            version = 0
         missing = [name for name in (FAMILIES, UNFINISHED) if name not in names]
         for name in missing:
             self._files.mkdir(os.path.join(self.path, name))
         if missing:
             self._files.sync_directory(self.path)
         self._disk.clear_unfinished()
-        if MARK not in names:
+        if version < VERSION:  # journals of version 1 are read as they are
             text = json.dumps({"format": FORMAT, "version": VERSION}, indent=1)
             self._disk.put(mark, text.encode() + b"\n")
             self._files.sync_directory(self.path)
 
-    def _check_mark(self, mark: str) -> None:
+    def _checked_version(self, mark: str) -> int:
         place = self._disk.relative(mark)
         try:
             content = json.loads(self._files.read(mark))
@@ -145,8 +147,10 @@ class DirectoryBase(LockLiveness):
             raise DamagedData(place, f"it is not JSON ({error})") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise StorageFailed(f"{self.path} is not a Holdfast directory; choose another one")
-        if content.get("version") != VERSION:
-            raise UnsupportedFormat(place, f"it has version {content.get('version')}, this Holdfast supports {VERSION}")
+        version = content.get("version")
+        if type(version) is not int or not 1 <= version <= VERSION:
+            raise UnsupportedFormat(place, f"it has version {version}, this Holdfast supports {VERSION}")
+        return version
 
     def _remove_leftovers(self) -> None:
         """Read everything, repair torn tails, and remove leftovers of deleted runs."""

@@ -21,13 +21,13 @@ from holdfast.store.postgres.postgres_connection import Connector
 from holdfast.store.postgres.settings import read_url
 from holdfast.store.sql.statements import Columns
 
-VERSION: Final = 4
+VERSION: Final = 5
 _IS_THERE: Final = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.relname = 'schema_version' AND n.nspname = %s"
 )
 """Not to_regclass: it reads a cache, which is not updated by waiting for the lock."""
-_NAMED: Final = re.compile(r"\b(CREATE TABLE|CREATE UNLOGGED TABLE|ALTER TABLE|CREATE SEQUENCE|ON) (\w+)")
+_NAMED: Final = re.compile(r"\b(CREATE TABLE|CREATE UNLOGGED TABLE|ALTER TABLE|CREATE SEQUENCE|DROP INDEX|ON) (\w+)")
 
 
 def sql_text(schema: str, after: int = 0) -> str:

@@ -12,10 +12,10 @@
 AND r.status = ANY(?::text[])
 
 -- name: runs_ready
-SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
+SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY priority DESC, ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
 
 -- name: runs_ready_of_workflows
-SELECT <run> FROM runs WHERE ready_us > 0 AND workflow = ANY(?::text[]) ORDER BY ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
+SELECT <run> FROM runs WHERE ready_us > 0 AND workflow = ANY(?::text[]) ORDER BY priority DESC, ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
 
 -- name: runs_page_expired_now
 AND r.lease_us <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint

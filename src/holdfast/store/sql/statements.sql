@@ -69,11 +69,11 @@ AND r.family = ?
 ORDER BY r.run DESC LIMIT ?;
 
 -- name: runs_ready
-SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY ready_us, run LIMIT ?;
+SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY priority DESC, ready_us, run LIMIT ?;
 
 -- name: runs_ready_of_workflows
 SELECT <run> FROM runs WHERE ready_us > 0 AND +workflow IN (SELECT value FROM json_each(?))
-ORDER BY ready_us, run LIMIT ?;
+ORDER BY priority DESC, ready_us, run LIMIT ?;
 
 -- name: delete_run
 DELETE FROM runs WHERE run = ?;

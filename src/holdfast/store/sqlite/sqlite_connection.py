@@ -29,8 +29,8 @@ from holdfast.errors import (
 from holdfast.files.os_files import SystemFiles
 
 APPLICATION_ID: Final = 0x486F6C64  # "Hold"
-SCHEMA_VERSION: Final = 2
-_SCHEMAS: Final = ("schema.sql", "schema_2.sql")
+SCHEMA_VERSION: Final = 3
+_SCHEMAS: Final = ("schema.sql", "schema_2.sql", "schema_3.sql")
 """The files that lead to each version from the one before it."""
 SYNCHRONOUS: Final = ("FULL", 2)
 _OLDEST: Final = 3051003

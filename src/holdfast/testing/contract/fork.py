@@ -105,7 +105,7 @@ class ForkContract(ContractBase):
             with raises(errors.DamagedData):
                 self.store.import_run(data[:at])
         with raises(errors.UnsupportedFormat):
-            self.store.import_run(data.replace(b"run 2", b"run 9", 1))
+            self.store.import_run(data.replace(b"run 3", b"run 9", 1))
         with raises(errors.InvalidInput):
             self.store.import_run("text")  # type: ignore[arg-type]
         assert self.store.runs() == []
