@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import InvalidInput, RunFailed
+from holdfast import Graph, InvalidInput, RunFailed
+from holdfast.errors import InvalidGraph
 from tests.graphs.conftest import GraphStage
 
 END = {"id": "end", "type": "end"}
@@ -120,6 +121,44 @@ def test_a_question_that_expires_is_denied_or_fails_as_declared(stage: GraphStag
     result = stage.app.resume(stage.run_id).result()
     assert result["a"] == {"ok": False}
     assert (result["stage"]["late"]["status"], result["stage"]["late"]["error"]["type"]) == ("skipped", "GateExpired")
+
+
+def test_an_ask_needs_several_people_excludes_some_and_escalates(everywhere: GraphStage) -> None:
+    ask = {
+        "id": "ask", "type": "ask", "prompt": "Pay?", "fields": {"ok": "bool"}, "output_key": "a", "approvals": 2,
+        "who": ["{{ input.team }}"], "not_by": ["{{ input.buyer }}"],
+        "escalate": [{"after_s": 7200, "who": ["cfo"]}, {"after_s": 3600, "who": ["{{ input.chief }}"]}],
+    }  # fmt: skip
+    everywhere.graph([ask, END])
+    everywhere.go(team="group:finance", buyer="zoe", chief="cho")
+    (gate,) = everywhere.app.gates()
+    assert (gate.who, gate.not_by, gate.approvals) == (("group:finance",), ("zoe",), 2)
+    assert [(level.at - gate.opened_at, level.who) for level in gate.escalations] == [
+        (dt.timedelta(hours=1), ("cho",)),
+        (dt.timedelta(hours=2), ("cfo",)),
+    ]
+    with pytest.raises(holdfast.InvalidAnswer, match="'zoe' may not answer it"):
+        everywhere.app.answer(everywhere.run_id, {"ok": True}, by="zoe", groups=["finance"])
+    everywhere.app.answer(everywhere.run_id, {"ok": True}, by="ana", groups=["finance"])
+    handle = everywhere.app.answer(everywhere.run_id, {"ok": True}, by="ben", groups=["finance"])
+    assert handle.result()["a"] == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"approvals": 0}, "approvals must be 1 to"),
+        ({"approvals": 2, "fields": {"note": "text"}}, "approvals=2 needs a yes/no field"),
+        ({"not_by": [""]}, "not_by must be a name"),
+        ({"escalate": [{"after_s": 60, "who": ["cfo"]}]}, "escalate needs who"),
+        ({"who": ["ana"], "escalate": [{"after_s": 0, "who": ["cfo"]}]}, "the time in escalate"),
+        ({"who": ["ana"], "escalate": [{"after_s": 60, "who": []}]}, "escalate must be a list"),
+    ],
+)
+def test_rules_of_an_ask_that_cannot_work_are_refused(rules: dict[str, Any], said: str) -> None:
+    ask = {"id": "ask", "type": "ask", "prompt": "Pay?", "fields": {"ok": "bool"}, "output_key": "a", **rules}
+    with pytest.raises(InvalidGraph, match=said):
+        Graph.from_data({"id": "g", "stages": [ask]})
 
 
 def test_a_loop_goes_on_until_its_conditions_hold_and_each_iteration_is_a_checkpoint(everywhere: GraphStage) -> None:

@@ -84,6 +84,13 @@ class RetryPolicy(Part, frozen=True, kw_only=True):
     jitter: float = 0.2
 
 
+class Level(Part, frozen=True, kw_only=True):
+    """A level of escalation: the people that may answer, too, from that time after the gate was opened."""
+
+    after_s: float
+    who: tuple[str, ...]
+
+
 class Stage(Part, frozen=True, kw_only=True, tag_field="type"):
     """The fields of every stage. As the `body` of another stage it has no id and no breakpoint.
 
@@ -125,13 +132,19 @@ class Effect(Stage, frozen=True, kw_only=True, tag="effect"):
 
 
 class Ask(Stage, frozen=True, kw_only=True, tag="ask"):
-    """Wait for an answer from a person. `fields` maps names to types or descriptions, or is a JSON Schema."""
+    """Wait for an answer from a person. `fields` maps names to types or descriptions, or is a JSON Schema.
+
+    `who` may answer, and `not_by` may not; `approvals` people must approve; each level of `escalate` admits more.
+    """
 
     prompt: Text
     output_key: str
     fields: JsonObject = msgspec.field(default_factory=dict)
     show: Any = None
     who: tuple[str, ...] = ()
+    not_by: tuple[str, ...] = ()
+    approvals: int = 1
+    escalate: tuple[Level, ...] = ()
     expires_s: float | None = None
     expired: Any = "deny"
 

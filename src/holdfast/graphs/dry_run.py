@@ -253,7 +253,8 @@ def describe(stage: AnyStage, lookup: Lookup) -> str:
             undo = f", undone by {stage.compensation}" if stage.compensation else ""
             return f"performs {stage.function}({_arguments(_fill_known(stage.arguments, lookup))}){undo}"
         case Ask():
-            _fill_known([stage.show, stage.who, stage.expired], lookup)
+            people = [stage.who, stage.not_by, [level.who for level in stage.escalate]]
+            _fill_known([stage.show, *people, stage.expired], lookup)
             names = ", ".join(field.name for field in form_of_fields(stage.fields).fields)
             return f"asks {_fill_known(stage.prompt, lookup)!r} ({names})"
         case Set():

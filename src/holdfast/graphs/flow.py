@@ -152,6 +152,8 @@ def texts_of(stage: AnyStage) -> Iterator[tuple[str, object]]:
             yield "prompt", stage.prompt
             yield "show", stage.show
             yield "who", stage.who
+            yield "not_by", stage.not_by
+            yield "escalate", [level.who for level in stage.escalate]
             yield "expired", stage.expired
         case Wait():
             yield "event", stage.event

@@ -180,6 +180,8 @@ class RunStages:
             expired=render(step.expired, lookup),
             name=name,
         )
+        escalate = [(level.after_s, render(list(level.who), lookup)) for level in step.escalate]
+        spec.set_rules(step.approvals, render(list(step.not_by), lookup), escalate)
         return run.drive(gates.ask(self.exe, run.scope, spec))
 
     def _wait(self, run: RunContext, step: Wait, lookup: Lookup) -> StageResult:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.engine.gates import check_denial
+from holdfast.engine.gates import AskSpec, check_denial
 from holdfast.engine.retry import Retry, retry_of
 from holdfast.engine.scope import check_key
 from holdfast.errors import InvalidGraph, InvalidInput
@@ -245,6 +245,7 @@ def _step(stage: AnyStage, path: Place, name: str) -> Iterator[Finding]:
                 yield _error("no_output_key", "an ask needs an output_key for its answer", path, name)
             yield from _seconds("expires_s", stage.expires_s, path, name, above=True)
             yield from _finding(lambda: _check_form(stage), (*path, "fields"), name)
+            yield from _finding(lambda: _check_rules(stage), path, name)
         case Set():
             for key in stage.values:
                 yield from _key(key, (*path, "values", key), name)
@@ -352,6 +353,12 @@ def _finding(check: Callable[[], object], path: Place, name: str | None = None) 
         check()
     except InvalidInput as error:
         yield _error("invalid", str(error), path, name)
+
+
+def _check_rules(stage: Ask) -> None:
+    spec = AskSpec(prompt="?", who=stage.who)
+    spec.set_rules(stage.approvals, stage.not_by, [(level.after_s, level.who) for level in stage.escalate])
+    spec.rules.check_form(form_of_fields(stage.fields))
 
 
 def _check_form(stage: Ask) -> None:
