@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,15 +17,17 @@ from tests.harness import until
 class WebProcess:
     """The command, started; and started again on the same port."""
 
-    def __init__(self, folder: Path, url: str, *options: str, port: int = 0) -> None:
+    def __init__(
+        self, folder: Path, url: str, *options: str, port: int = 0, program: tuple[str, ...] = ("holdfast",)
+    ) -> None:
         self.folder = folder
-        self._url, self._options = url, options
+        self._url, self._options, self._program = url, options, program
         self.port = port
         self.lines: list[str] = []
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "holdfast", "web", "--store", self._url, "--port", str(self.port)]
+        command = [sys.executable, "-m", *self._program, "web", "--store", self._url, "--port", str(self.port)]
         self.lines = []
         self._process = subprocess.Popen(
             [*command, *self._options],
@@ -70,6 +73,11 @@ class WebProcess:
 
     def kill(self) -> None:
         self._process.kill()
+        self._end()
+
+    def wait_killed(self) -> None:
+        """Wait until it was killed by itself."""
+        assert self._process.wait(240) == -signal.SIGKILL, self.lines
         self._end()
 
     def _end(self) -> None:
