@@ -98,7 +98,7 @@ def served(folder: Path, **more: Any) -> Iterator[Served]:
         yield Served(folder, app, **more)
 
 
-def csrf_of(client: httpx.Client, path: str = "/") -> str:
+def csrf_of(client: TestClient | httpx.Client, path: str = "/") -> str:
     """The CSRF token in the forms of a page."""
     found = re.search(r'name="csrf" value="([^"]+)"', client.get(path).text)
     assert found is not None, "the page has no form"

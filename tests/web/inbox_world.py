@@ -84,11 +84,13 @@ class InboxWorld:
     # --- pages -------------------------------------------------------------------------------------------------------
 
     def page(
-        self, name: str, path: str = "/", *, status: int = 200, update: bool = False, typed: bool = False
+        self, name: str, path: str = "/", *, status: int = 200, update: bool = False, typed: tuple[GateInfo, ...] = ()
     ) -> HtmlPage:
-        """A page as a person gets it. `update`: fetched by a live update; `typed`: with something in its form."""
+        """A page as a person gets it. `update`: fetched by a live update; `typed`: gates whose forms have text."""
         headers = {"HX-Request": "true"} if update else {}
-        response = self.browser(name).get(path, headers=headers | ({"X-Typed": "true"} if typed else {}))
+        if typed:
+            headers["X-Typed"] = " ".join(f"{quote(one.run_id, safe='')}/{quote(one.gate, safe='')}" for one in typed)
+        response = self.browser(name).get(path, headers=headers)
         assert response.status_code == status, response.text
         return check_page(response.text)
 

@@ -28,7 +28,7 @@ def words(page: HtmlPage) -> str:
 def picks(page: HtmlPage) -> dict[str, str]:
     """The gates that can be selected: their tokens by run."""
     boxes = [attributes for tag, attributes in page.tags if tag == "input" and attributes.get("name") == "gate"]
-    return {(box["value"] or "").split(" ")[1]: box["value"] or "" for box in boxes}
+    return {(box["value"] or "").partition(" ")[2].partition("/")[0]: box["value"] or "" for box in boxes}
 
 
 def select(world: InboxWorld, name: str, *gates: GateInfo, query: str = "") -> HtmlForm:

@@ -383,7 +383,7 @@ def test_what_is_typed_stays_when_another_person_answers(world: InboxWorld) -> N
     gate = world.ask("How much?", "order")
     before = world.answer_form("ana", gate)
     world.app.answer(gate.run_id, {"amount": 3, "tags": [], "note": ""}, by="ben")
-    page = world.page("ana", gate_path(gate), update=True, typed=True)
+    page = world.page("ana", gate_path(gate), update=True, typed=(gate,))
     after = page.form("/answer")
     assert "Answered by ben" in words(page)
     ids = [control.id for control in before.controls if control.id.endswith(("-amount", "-note"))]

@@ -120,6 +120,23 @@ def test_a_card_stays_when_another_person_answers(world: InboxWorld, monkeypatch
     assert world.app.gates()[0].run_id == other.run_id
 
 
+def test_a_card_that_was_typed_into_stays_also_if_another_process_serves_the_page(
+    world: InboxWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, other = world.ask("One?", "noted", run_id="a/b é"), world.ask("Two?")
+    before = world.page("ana")
+    world.app.answer(gate.run_id, {"approve": True}, by="ben")
+    monkeypatch.setattr(gate_list.ShownGates, "note", lambda *_: [])  # as a process that has not shown it
+    after = world.page("ana", update=True, typed=(gate, other))
+    assert cards(after) == cards(before)
+    assert "Answered by ben" in _words(after)
+    assert cards(world.page("ana", update=True, typed=(other,))) == cards(before)[1:]
+    assert cards(world.page("rita", update=True, typed=(gate,))) == [], "rita does not see this workflow"
+    for header in ("", "x", "%00/x", "a%2Fb%20%C3%A9/", "/ /", "\xff" * 3):
+        response = world.browser("ana").get("/", headers={b"HX-Request": b"true", b"X-Typed": header.encode("latin-1")})
+        assert response.status_code == 200
+
+
 def test_a_card_stays_when_its_gate_is_given_to_others(world: InboxWorld) -> None:
     gate = world.ask("One?")
     before = world.page("ana", "/?mine=1")

@@ -16,7 +16,8 @@ from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
 
 from holdfast.clock import US
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidId
+from holdfast.ids import check_id
 from holdfast.inspect.threads import INTERRUPT, THREADS, readable_interrupts
 from holdfast.model.rows import WAITING, GateRow, RunRow
 from holdfast.model.views import GROUP, GateInfo
@@ -216,6 +217,10 @@ class GateList:
     def find(self, run_id: str, gate: str) -> Entry | None:
         """A gate by its full name, in any state; None if there is none."""
         core = self.site.store.access.core
+        try:
+            check_id("run", run_id)
+        except InvalidId:
+            return None
         run = core.port.run(run_id)
         if run is None:
             return None
@@ -326,10 +331,10 @@ class GateList:
 
 
 class ShownGates:
-    """Which gates each user was shown last.
+    """Which gates this process has shown each user last.
 
-    A live update would remove the card of a gate that another person has answered, with what the user has typed into
-    it. So gates that were shown stay for a while.
+    The card of a gate that another person has answered stays for a while, so that a live update reports who did. Cards
+    with something typed in them stay without this: the browser names them.
     """
 
     STAY_S: Final = 60.0

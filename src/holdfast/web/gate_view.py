@@ -6,7 +6,7 @@ import datetime as dt
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from markupsafe import Markup
 
@@ -27,6 +27,7 @@ from holdfast.web.site import Context
 CARD_CHARS: Final = 4_000
 """What a card of the inbox shows of the question, and of what is shown with it. The page of the gate shows more."""
 QUICK_FIELDS_MAX: Final = 3
+TYPED_MAX: Final = 8
 IN_DOUBT: Final = "in_doubt"
 _DOUBT_LABELS: Final = {
     "effect": "Effect",
@@ -47,6 +48,12 @@ def gate_url(c: Context, run_id: str, gate: str, *parts: str, **query: object) -
     if gate in (".", "..", "~"):
         return c.run_url(run_id, "gates", "~", *parts, gate=gate, **query)
     return c.run_url(run_id, "gates", quote(gate, safe=""), *parts, **query)
+
+
+def typed_gates(c: Context) -> list[tuple[str, str]]:
+    """The run and the name of the gates whose forms the user has typed into; app.js sends them with a live update."""
+    found = [place.partition("/") for place in c.request.headers.get("X-Typed", "").split()[:TYPED_MAX]]
+    return [(unquote(run_id), unquote(gate)) for run_id, _, gate in found]
 
 
 class GateView:
@@ -238,17 +245,17 @@ class GateView:
         return not self.is_cut and decision_of(self.info.form) is not None
 
     @property
+    def place(self) -> str:
+        """What names the gate: its run and its name."""
+        return f"{quote(self.entry.run_id, safe='')}/{quote(self.entry.gate, safe='')}"
+
+    @property
     def token(self) -> str:
         """What names the gate as it is now, for a batch."""
-        return batch_token(self.entry)
+        return f"{self.entry.version} {self.place}"
 
 
 def decision_of(form: Form) -> str | None:
     """The only field that must be answered, if it is a yes or no; else None."""
     needed = [field for field in form.fields if field.required]
     return needed[0].name if len(needed) == 1 and needed[0].kind == "yes_no" else None
-
-
-def batch_token(entry: Entry) -> str:
-    """The version of a gate, its run and its name."""
-    return f"{entry.version} {quote(entry.run_id, safe='')} {quote(entry.gate, safe='')}"

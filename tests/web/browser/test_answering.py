@@ -198,11 +198,13 @@ def test_an_update_while_typing_keeps_text_focus_and_choice(site: Site, enter: E
     expect(card.get_by_label("Note")).to_be_focused()
 
 
-@pytest.mark.parametrize("on_card", [True, False])
+@pytest.mark.parametrize("where", ["card", "card of another process", "page"])
 def test_if_another_person_answers_first_the_card_says_so_and_keeps_the_text(
-    site: Site, enter: Enter, gate: str, on_card: bool
+    site: Site, enter: Enter, gate: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = enter().open(inbox_of(gate) if on_card else f"/runs/{gate}/gates/ask%231")
+    if where == "card of another process":
+        monkeypatch.setattr("holdfast.web.gate_list.ShownGates.note", lambda *_: [])
+    page = enter().open(inbox_of(gate) if where != "page" else f"/runs/{gate}/gates/ask%231")
     page.get_by_label("Note").fill("half a sentence")
     site.do(site.app.answer, gate, {"approve": True, "note": ""}, by="ben")
     expect(page.get_by_text("Answered by ben").first).to_be_visible()

@@ -44,7 +44,7 @@ def _selected(c: Context) -> list[Selected]:
     found = []
     for token in dict.fromkeys(c.form.get("gate", [])):
         version, _, rest = token.partition(" ")
-        run_id, _, gate = rest.partition(" ")
+        run_id, _, gate = rest.partition("/")
         found.append(Selected(token, version, unquote(run_id), unquote(gate)))
     return found[:PAGE]
 

@@ -17,7 +17,7 @@ from holdfast.model.rows import RunRow
 from holdfast.web.forms import FormView, edit_rows, parse
 from holdfast.web.gate_history import events_of, find_answer, with_labels
 from holdfast.web.gate_list import Entry, Filter, GateList
-from holdfast.web.gate_view import GateView, gate_url
+from holdfast.web.gate_view import GateView, gate_url, typed_gates
 from holdfast.web.masking import Masker
 from holdfast.web.routes import Page
 from holdfast.web.run_actions import reassigner_groups
@@ -51,7 +51,7 @@ def _page(c: Context, view: GateView, *, status: int = 200, typed: FormView | No
     info = view.info
     run = c.store.access.core.port.run(view.entry.run_id)
     answer = find_answer(c.store.access.core, run, info) if run is not None and info is not None else None
-    has_typed = c.request.headers.get("X-Typed") == "true"  # sent by app.js with a live update
+    has_typed = (view.entry.run_id, view.entry.gate) in typed_gates(c)
     value = None if answer is None else Masker(c.site.mask).value(answer.value)
     value = value if info is None else with_labels(info.form, value)
     data = {

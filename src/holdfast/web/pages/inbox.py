@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from holdfast.runtime.answers import place_of
 from holdfast.web.gate_list import COUNT_MAX, Filter, GateList, GatePage
-from holdfast.web.gate_view import GateView
+from holdfast.web.gate_view import GateView, typed_gates
 from holdfast.web.routes import Page
 from holdfast.web.site import Context
 
@@ -25,7 +25,8 @@ def inbox(c: Context) -> Response:
     gone = gates.shown.note(c.user, c.here, page.entries)
     entries = list(page.entries)
     if c.request.headers.get("HX-Request") == "true":  # a live update: nothing that a user types into disappears
-        kept = [gates.find(run_id, gate) for run_id, gate in gone]
+        listed = {(entry.run_id, entry.gate) for entry in entries}
+        kept = [gates.find(*place) for place in dict.fromkeys([*gone, *typed_gates(c)]) if place not in listed]
         entries += [entry for entry in kept if entry is not None and c.user.can_see(entry.workflow)]
         entries.sort(key=lambda entry: entry.place)
     views = [GateView(c, entry) for entry in entries]

@@ -43,14 +43,16 @@ const restore = () => {
 document.addEventListener("htmx:after:swap", restore);
 restore();
 
-// The server keeps a form on the page although its gate accepts no answer any more, if it was typed into.
+// A form that was typed into stays on the page although its gate accepts no answer any more, or is not listed any more.
 const typed = new Set();
 document.addEventListener("input", (event) => {
-  const form = event.target.closest("#answer form");
-  if (form) typed.add(form.id);
+  const form = event.target.closest("form[data-gate]");
+  if (form) { typed.delete(form.id); typed.add(form.id); }
 });
 document.addEventListener("htmx:config:request", (event) => {
-  if ([...typed].some((id) => document.getElementById(id))) event.detail.ctx.request.headers["X-Typed"] = "true";
+  const forms = [...typed].map((id) => document.getElementById(id)).filter((form) => form);
+  const gates = forms.slice(-8).map((form) => form.dataset.gate).join(" ");
+  if (gates) event.detail.ctx.request.headers["X-Typed"] = gates;
 });
 
 // A notice is shown while live updates do not arrive.
