@@ -23,7 +23,7 @@ def ask(_: State) -> State:
 
 
 def make_builder() -> Any:
-    builder = StateGraph(State)
+    builder: Any = StateGraph(State)
     builder.add_node("ask", ask)
     builder.add_edge(START, "ask")
     builder.add_edge("ask", END)
@@ -54,9 +54,10 @@ def test_a_guarded_graph_runs_inside_a_workflow() -> None:
 
 def test_a_graph_that_is_not_awaited_fails_the_run() -> None:
     graph = make_builder().compile(checkpointer=HoldfastSaver("memory:"))
+    begin: Any = run_graph
 
     async def work(run: holdfast.AsyncRun) -> str:
-        run_graph(run, graph, {"answer": ""})
+        begin(run, graph, {"answer": ""})
         return "done"
 
     assert "await is missing before run_graph('LangGraph')" in fail_with(work)

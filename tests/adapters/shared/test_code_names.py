@@ -41,6 +41,7 @@ def pays() -> str:
 
 def test_a_name_is_found_in_the_code_of_a_function_and_of_those_that_it_uses() -> None:
     partial = functools.partial(asks)
+    function: Any
     for function in (asks, asks_in_another_function, asks_in_a_function_inside, Asks(), Asks().method, partial):
         assert mentions(function, "ApprovalRequired"), function
     for function in (pays, len, None, "text"):

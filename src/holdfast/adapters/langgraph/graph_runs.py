@@ -125,10 +125,11 @@ def run_graph(
         async def refund(run, amount: int):
             return (await run_graph(run, graph, {"amount": amount}))["paid"]
     """
-    if not isinstance(run, AsyncRun):
-        needed = "an `async def` workflow" if isinstance(run, RunBase) else "the run of the workflow"
+    context: object = run
+    if not isinstance(context, AsyncRun):
+        needed = "an `async def` workflow" if isinstance(context, RunBase) else "the run of the workflow"
         raise InvalidInput(f"run_graph needs {needed} as its first argument, not {type(run).__name__}")
-    found = graph.unguarded if isinstance(graph, GuardedGraph) else graph  # run_graph claims the thread itself
+    found: object = graph.unguarded if isinstance(graph, GuardedGraph) else graph  # run_graph claims the thread itself
     if not isinstance(found, Pregel):
         raise InvalidInput(
             f"run_graph needs a compiled graph, not {type(graph).__name__}; call compile(checkpointer=saver)"
