@@ -86,7 +86,7 @@ def prepare(name: str, wanted: list[str], *, oldest: bool) -> Path:
 def test(name: str, python: Path) -> bool:
     """Check the types of an adapter and run its tests; whether all passed."""
     own, story = f"tests/adapters/{name}", "tests/adapters/test_story.py"
-    sources = [path for path in (ROOT / "src" / "holdfast" / "adapters").iterdir() if path.stem == name]
+    sources = [path for path in (ROOT / "src" / "holdfast" / "adapters").iterdir() if _adapter_of(path) == name]
     strict = [
         "--config-file=",
         "--strict",
@@ -101,6 +101,11 @@ def test(name: str, python: Path) -> bool:
         subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode for command in (checked, tested)
     ]
     return not any(codes)
+
+
+def _adapter_of(path: Path) -> str:
+    """The adapter that a module or package belongs to: `pydantic_ai_errors` is a part of `pydantic_ai`."""
+    return max((name for name in adapters() if f"{path.stem}_".startswith(f"{name}_")), key=len, default="")
 
 
 def _call(*command: str) -> None:
