@@ -151,6 +151,11 @@ def short_name(full: str) -> str:
     return _NUMBER.sub("", local_name(full))
 
 
+def full_name(scope: str, call: str) -> str:
+    """The name of a call for users: its scope and its identity in it."""
+    return f"{scope}/{call}" if scope else call
+
+
 def display_name(full: str) -> str:
     """How a call, a gate or an effect's key is shown: `approve`, and the second one of a scope `approve#2`."""
     return _DIGEST.sub("", local_name(full)).removesuffix("#1")

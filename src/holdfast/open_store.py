@@ -13,16 +13,19 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from importlib.metadata import entry_points
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast import fork_safety
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import InvalidInput
 from holdfast.ids import Ids
 from holdfast.limits import RESERVE_BYTES
-from holdfast.operations.store import Store
-from holdfast.store.port import StorePort
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+    from holdfast.operations.store import Store
+    from holdfast.store.port import StorePort
 
 MEMORY: Final = "memory"
 SQLITE: Final = "sqlite"
@@ -67,9 +70,15 @@ def parse_store_url(url: str) -> StoreUrl:
         return StoreUrl(MEMORY, "")
     if scheme in (SQLITE, DIRECTORY) and _is_plain_path(path):
         return StoreUrl(scheme, path)
-    if _is_foreign(scheme) and entry_points(group=ENTRY_POINTS, name=scheme):
+    if _is_foreign(scheme) and _entry_points().select(name=scheme):
         return StoreUrl(scheme, url)
     raise InvalidInput(f"{_quoted(url)} is not the URL of a store; {_right_spelling(url)}")
+
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # loads e-mail and ZIP modules, so not for the stores of this package
+
+    return entry_points(group=ENTRY_POINTS)
 
 
 def _is_foreign(scheme: str) -> bool:
@@ -79,7 +88,7 @@ def _is_foreign(scheme: str) -> bool:
 
 def _install_hint(scheme: str) -> str:
     """What to write, and what is missing for a scheme that no installed package provides."""
-    installed = sorted({f"{found.name}:" for found in entry_points(group=ENTRY_POINTS) if _is_foreign(found.name)})
+    installed = sorted({f"{found.name}:" for found in _entry_points() if _is_foreign(found.name)})
     others = f"; other packages provide {', '.join(installed)}" if installed else ""
     return f"{_FORMS}{others}; for {scheme}: install a package with the entry point {scheme!r} in {ENTRY_POINTS!r}"
 
@@ -199,6 +208,8 @@ def open(  # noqa: A001 - holdfast.open is what it is called
     scheme, path = parse_store_url(url)
     factory = _FACTORIES.get(scheme) or _installed_factory(scheme)
     port, used = factory(path, clock=clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
+    with fork_safety.loading:
+        from holdfast.operations.store import Store
     return Store(port, clock=used, ids=ids)
 
 
@@ -278,7 +289,7 @@ _FACTORIES: Final[dict[str, StoreFactory]] = {
 
 
 def _installed_factory(scheme: str) -> StoreFactory:
-    (found, *_) = entry_points(group=ENTRY_POINTS, name=scheme)
+    (found, *_) = _entry_points().select(name=scheme)
     with fork_safety.loading:
         factory: StoreFactory = found.load()
     return factory

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast.engine.record import full_name
+from holdfast.ids import full_name
 from holdfast.model.rows import EffectRow, RunRow
 from holdfast.operations.views import decode_body
 from tests.attack.deployment import Place, Process, root_of

@@ -45,7 +45,8 @@ def test_every_link_in_a_document_leads_somewhere(document: Path) -> None:
 def verbs() -> dict[str, Any]:
     """Every documented thing of the public API that has an example."""
     found: dict[str, Any] = {"holdfast": holdfast, "open": holdfast.open, "Store": Store, "Claim": Claim}
-    found |= {f"Store.{name}": value for name, value in vars(Store).items() if callable(value) and name[0] != "_"}
+    verbs = {name: getattr(Store, name) for name in dir(Store) if name[0] != "_"}
+    found |= {f"Store.{name}": value for name, value in verbs.items() if callable(value)}
     for module in (write, claims, read, prune, fork, archive, verify):
         found |= {
             f"Store.{name}": value

@@ -15,6 +15,7 @@ from holdfast.errors import Conflict, GateClosed, InvalidId, LimitExceeded
 from holdfast.limits import ASSIGNMENTS_MAX
 from holdfast.model.rows import ItemRow
 from holdfast.model.views import GateInfo
+from holdfast.operations import gates
 from holdfast.runtime import answers
 from tests.harness import Stage
 
@@ -281,7 +282,7 @@ def test_concurrent_approvals_are_n_distinct_ones_and_one_answer(stage: Stage) -
 
 def change_after_reading(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Let another process change the gate between the moment it is read and the commit."""
-    real = answers.gate_info
+    real = gates.gate_info
     changing: list[bool] = []
 
     def late(*of: Any) -> GateInfo:

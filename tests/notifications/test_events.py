@@ -12,7 +12,7 @@ import holdfast
 from holdfast.model.rows import GateRow, RunRow
 from holdfast.notifications.composer import read_failure
 from holdfast.notifications.events import NEVER_US, Event, GateEvents, gate_events, us_of
-from holdfast.runtime.answers import gate_info
+from holdfast.operations.gates import gate_info
 
 HOUR_US = 3_600_000_000
 

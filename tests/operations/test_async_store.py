@@ -32,7 +32,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def public(kind: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
+    found = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return {name: value for name, value in found.items() if callable(value)}
 
 
 @pytest.mark.parametrize(("blocking", "awaiting"), [(Store, AsyncStore), (Claim, AsyncClaim)])

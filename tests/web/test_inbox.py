@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import DamagedData
 from holdfast.model.rows import GateRow, RunRow
 from holdfast.model.views import GateInfo
-from holdfast.runtime.answers import gate_info
+from holdfast.operations.gates import gate_info
 from holdfast.web import User, gate_list
 from tests.web.html_page import HtmlPage
 from tests.web.inbox_world import STORES, InboxWorld, check_page, gate_path, inbox_world, site_of

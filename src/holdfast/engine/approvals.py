@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.commands import EntryData
 from holdfast.errors import InvalidInput
-from holdfast.forms import Form
+from holdfast.forms.form import Form
 from holdfast.limits import APPROVALS_MAX, ESCALATIONS_MAX
 from holdfast.model.views import GROUP
+
+if TYPE_CHECKING:
+    from holdfast.engine.commands import EntryData
 
 Escalate = Iterable[tuple[float | dt.timedelta, str | Iterable[str]]]
 """Levels of escalation: a time after the gate was opened, and the people asked from then on."""

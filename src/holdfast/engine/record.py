@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.engine.commands import EntryData
 from holdfast.engine.state_edits import Edits
-from holdfast.ids import is_named, local_name
+from holdfast.ids import full_name, is_named, local_name
 
 Positioned = tuple[int, EntryData]
 Calls = dict[str, list[Positioned]]
@@ -181,11 +181,6 @@ def _note_fact(record: Record, entry: EntryData) -> None:
             record.rollback.append(entry)
         case "rolled_back":
             record.rollback = []
-
-
-def full_name(scope: str, call: str) -> str:
-    """The name of a call for users: its scope and its identity in it."""
-    return f"{scope}/{call}" if scope else call
 
 
 def describe_entry(entry: EntryData) -> str:

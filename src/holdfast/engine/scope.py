@@ -15,9 +15,9 @@ from typing import Any, Final
 from holdfast import errors
 from holdfast.engine.commands import EntryData
 from holdfast.engine.failures import FailureData, failure_of
-from holdfast.engine.record import FINAL, Record, ScopeRecord, describe_call, describe_entry, full_name
+from holdfast.engine.record import FINAL, Record, ScopeRecord, describe_call, describe_entry
 from holdfast.errors import Cancelled, Conflict, Diverged, InvalidInput, NotFound
-from holdfast.ids import check_id
+from holdfast.ids import check_id, full_name
 
 
 def _is_final(entry: EntryData) -> bool:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from holdfast.engine.commands import EntryData
-from holdfast.engine.record import full_name
+from holdfast.ids import full_name
 from holdfast.inspect.views import Row
+
+if TYPE_CHECKING:
+    from holdfast.engine.commands import EntryData
 
 KINDS: Final = {
     **{kind: kind for kind in ("step", "sleep", "wait", "child", "map", "gather", "loop", "value", "breakpoint")},

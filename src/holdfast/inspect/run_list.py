@@ -21,9 +21,9 @@ from holdfast.inspect.threads import THREADS, readable_interrupts
 from holdfast.model.rows import AT_WORK, CANCELLED, FAILED, PAUSED, READY, TERMINAL, WAITING, EntryRow, RunRow, TimerRow
 from holdfast.model.views import GateInfo, RunInfo, View
 from holdfast.operations.context import StoreContext
+from holdfast.operations.gates import gate_info
 from holdfast.operations.store import Store
 from holdfast.operations.views import entry_view, metadata_tags, moment, run_info
-from holdfast.runtime.answers import gate_info
 from holdfast.store.decide import is_live
 from holdfast.store.port import RunQuery
 

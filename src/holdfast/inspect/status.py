@@ -15,10 +15,10 @@ from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import AT_WORK, TERMINAL, ItemRow, RunRow, TimerRow
 from holdfast.model.views import GateInfo
 from holdfast.operations.context import StoreContext
+from holdfast.operations.gates import GATE_STATES, gate_info
 from holdfast.operations.read import known_run
 from holdfast.operations.store import Store
 from holdfast.operations.views import decode_body, moment
-from holdfast.runtime.answers import GATE_STATES, gate_info
 from holdfast.store.port import Select, Selected
 
 Commands = tuple[tuple[str, ...], ...]

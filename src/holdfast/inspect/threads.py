@@ -17,7 +17,7 @@ from typing import Any, Final
 import ormsgpack
 
 from holdfast.errors import CheckpointNotFound, DamagedData
-from holdfast.forms import Form
+from holdfast.forms.form import Form
 from holdfast.limits import DEPTH_MAX, RUNS_PAGE_MAX
 from holdfast.model.rows import STATUSES, TERMINAL, AttachmentRow, CheckpointRow, RunRow
 from holdfast.model.views import CheckpointInfo, GateInfo

@@ -22,11 +22,18 @@ from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.views import Effect
 from holdfast.operations.context import StoreContext
+from holdfast.operations.gates import gate_info
 from holdfast.operations.read import known_run, retry_if_changed
 from holdfast.operations.store import Store
-from holdfast.operations.views import checked_checkpoint, effect_view, entry_view, metadata_dict, moment, run_info
-from holdfast.runtime.answers import gate_info
-from holdfast.runtime.replay_input import RESUME
+from holdfast.operations.views import (
+    RESUME,
+    checked_checkpoint,
+    effect_view,
+    entry_view,
+    metadata_dict,
+    moment,
+    run_info,
+)
 from holdfast.store.decide import is_live
 from holdfast.store.journal_pruning import PRUNED
 from holdfast.store.port import CheckpointQuery

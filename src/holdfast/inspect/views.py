@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.forms import Form
+from holdfast.forms.form import Form
 from holdfast.model.views import Effect, GateInfo, RunInfo, View
 from holdfast.state.json_preview import to_jsonable
 

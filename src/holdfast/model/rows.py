@@ -73,7 +73,20 @@ class RunRow(Row, frozen=True):
     """How many processes have died while they executed the run."""
 
 
-NO_RUN: Final = RunRow(*(field.type() for field in msgspec.structs.fields(RunRow)))
+def column_types(row: type[Row]) -> dict[str, type]:
+    """The type of each field of a row, in their order; that of an optional field without None.
+
+    The annotations are text: to evaluate them takes longer than to open a store.
+    """
+    texts: dict[str, str] = {}
+    for kind in reversed(row.__mro__):
+        texts |= vars(kind).get("__annotations__", {})
+    return {name: _TYPES[texts[name].removesuffix(" | None")] for name in row.__struct_fields__}
+
+
+_TYPES: Final = {"int": int, "str": str, "bytes": bytes, "bool": bool}
+
+NO_RUN: Final = RunRow(*(kind() for kind in column_types(RunRow).values()))
 """A row whose fields are all empty."""
 
 

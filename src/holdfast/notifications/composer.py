@@ -13,8 +13,8 @@ from holdfast.model.views import GateInfo
 from holdfast.notifications.events import NEVER_US, RUN_FAILED, TEST, Event, failure_event, gate_events
 from holdfast.notifications.message import PROMPT_CHARS_MAX, Message, line, page_url, plain
 from holdfast.notifications.show_mask import Pattern, mask_gate
+from holdfast.operations.gates import gate_info
 from holdfast.operations.views import moment
-from holdfast.runtime.answers import gate_info
 from holdfast.store.checksum import verify_run
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from holdfast.errors import DamagedData
 from holdfast.model.rows import FAILED, GateRow, RunRow
 from holdfast.notifications.composer import read_failure
 from holdfast.notifications.events import NEVER_US, WORKFLOW, Event, gate_events
-from holdfast.runtime.answers import gate_info
+from holdfast.operations.gates import gate_info
 from holdfast.store.checksum import verify_run
 from holdfast.store.port import RunQuery
 

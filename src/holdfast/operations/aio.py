@@ -15,7 +15,8 @@ from holdfast.operations import fork as fork_operations
 from holdfast.operations import prune as prune_operations
 from holdfast.operations import verify as verify_operations
 from holdfast.operations.context import Access, HasAccess, HasClaim
-from holdfast.operations.store import ClaimBase, describe_as
+from holdfast.operations.store import ClaimBase
+from holdfast.operations.store_reads import describe_as
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.drivers import Plan
 from holdfast.errors import DamagedData, InvalidInput, LimitExceeded
-from holdfast.forms import Form
+from holdfast.forms.form import Form
 from holdfast.limits import CATALOG_ENTRY_BYTES_MAX
 from holdfast.model.views import Counts, WorkflowInfo
 from holdfast.operations.context import Access, StoreContext

@@ -17,15 +17,15 @@ from holdfast.ids import Ids
 from holdfast.limits import MEMO_BYTES_MAX
 from holdfast.model.commit import HOLDER, Commit, Committed, Guard, NewRun, Outcome, Reason, Refused
 from holdfast.model.rows import ChunkRow, GateRow, RunRow
-from holdfast.state.compression import Compressor
-from holdfast.state.encoder import Encoded, Memo
-from holdfast.state.rope import Fetch
 from holdfast.store.capabilities import Liveness, liveness_of
 from holdfast.store.group_commit import Committer
 from holdfast.store.port import StorePort
 
 if TYPE_CHECKING:
     from holdfast.drivers.async_driver import AsyncDriver
+    from holdfast.state.compression import Compressor
+    from holdfast.state.encoder import Encoded, Memo
+    from holdfast.state.rope import Fetch
 
 R = TypeVar("R")
 
@@ -110,7 +110,7 @@ class StoreContext:
     def after_fork(self) -> None:
         """Start with new locks and empty caches."""
         self.memory = SaveCache()
-        self._compressor = Compressor()
+        self._compressor: Compressor | None = None
 
     @property
     def awaiting(self) -> AsyncDriver:
@@ -131,12 +131,19 @@ class StoreContext:
 
     def chunk_rows(self, chunks: Mapping[bytes, bytes], *, short: bool = False) -> tuple[ChunkRow, ...]:
         """Chunks as rows; `short` if they are messages, which are worth compressing well."""
-        body = self._compressor.short_body if short else self._compressor.body
+        compressor = self._compressor or self._new_compressor()
+        body = compressor.short_body if short else compressor.body
         return tuple([ChunkRow(name, body(plain)) for name, plain in chunks.items()])
 
     def body(self, plain: bytes) -> bytes:
         """The stored body of a value."""
-        return self._compressor.body(plain)
+        return (self._compressor or self._new_compressor()).body(plain)
+
+    def _new_compressor(self) -> Compressor:
+        with fork_safety.loading:
+            from holdfast.state.compression import Compressor  # commands that only read do not load zstd
+        self._compressor = Compressor()
+        return self._compressor
 
     def gates_of(self, run: int, state: str | None = "open") -> list[GateRow]:
         """The gates of one run in this state, or in any, the longest open first."""

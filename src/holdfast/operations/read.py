@@ -16,7 +16,7 @@ from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRo
 from holdfast.model.views import Change, Checkpoint, CheckpointInfo, Effect, Entry, RunList, StoredDict
 from holdfast.operations import views
 from holdfast.operations.context import Access, StoreContext
-from holdfast.operations.write import position_of
+from holdfast.operations.views import position_of
 from holdfast.state.diff import diff as state_diff
 from holdfast.state.rope import decode
 from holdfast.store.checksum import verify_checksum, verify_run

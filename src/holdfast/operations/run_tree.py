@@ -183,7 +183,7 @@ def _names(tree: RunTree, new_id: str) -> dict[str, str]:
 
 
 def _child_id(parent: str, new_parent: str, child: str, entry: EntryData) -> str:
-    from holdfast.engine.record import full_name
+    from holdfast.ids import full_name
 
     check_id("child run_id", child)
     if parent == new_parent:

@@ -2,65 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self
 
 from holdfast import fork_safety
-from holdfast.clock import Clock, SystemClock
-from holdfast.drivers import Plan, forbid_in_loop
+from holdfast.clock import Clock
+from holdfast.drivers import forbid_in_loop
 from holdfast.errors import ClaimLost
-from holdfast.ids import Ids, RandomIds, check_id, check_lane
+from holdfast.ids import Ids
 from holdfast.model.rows import RunRow
-from holdfast.model.views import Checkpoint, CheckpointInfo
-from holdfast.operations import archive, catalog, claims, read, write
+from holdfast.operations import archive, catalog, claims, write
 from holdfast.operations import fork as fork_operations
 from holdfast.operations import prune as prune_operations
 from holdfast.operations import verify as verify_operations
-from holdfast.operations.context import Access, HasAccess, HasClaim, StoreContext
+from holdfast.operations.context import Access
+from holdfast.operations.store_reads import StoreReads, blocking, blocking_held
 from holdfast.store.port import StorePort
 
 if TYPE_CHECKING:
     from holdfast.operations.aio import AsyncStore
 
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 
-
-def blocking(plan: Callable[Concatenate[Access, P], Plan[R]]) -> Callable[Concatenate[HasAccess, P], R]:
-    """The method that executes `plan` on the calling thread."""
-    name = plan.__name__
-
-    def call(self: HasAccess, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        forbid_in_loop(name)
-        access = self.access
-        return access.core.blocking.run(plan(access, *args, **kwargs))
-
-    return describe_as(plan, call)
-
-
-def blocking_held(plan: Callable[Concatenate[Access, str, P], Plan[R]]) -> Callable[Concatenate[HasClaim, P], R]:
-    """Like `blocking`, for the run of a claim."""
-    name = plan.__name__
-
-    def call(self: HasClaim, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        forbid_in_loop(name)
-        access = self.access
-        return access.core.blocking.run(plan(access, self.run_id, *args, **kwargs))
-
-    return describe_as(plan, call)
-
-
-def describe_as(plan: Callable[..., object], call: Callable[P, R]) -> Callable[P, R]:
-    """Give `call` the name, signature and docstring of `plan`."""
-    call.__name__ = plan.__name__
-    call.__qualname__ = plan.__name__
-    call.__doc__ = plan.__doc__
-    call.__dict__["__wrapped__"] = plan
-    return call
-
-
-class Store:
+class Store(StoreReads):
     """A store of runs. `holdfast.open(url)` returns one; `Store(port)` wraps any port.
 
     Its methods block; `store.aio` has the same methods to await. A store may be used by many threads and tasks at once,
@@ -72,18 +35,8 @@ class Store:
     """
 
     def __init__(self, port: StorePort, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
-        self.access = Access(StoreContext(port, clock or SystemClock(), ids or RandomIds()))
+        super().__init__(port, clock=clock, ids=ids)
         self._aio: AsyncStore | None = None
-
-    @property
-    def url(self) -> str:
-        """The URL that the store was opened with."""
-        return self.access.core.port.url
-
-    @property
-    def port(self) -> StorePort:
-        """The port of the store; see `holdfast.store.port`."""
-        return self.access.core.port
 
     @property
     def aio(self) -> AsyncStore:
@@ -103,12 +56,6 @@ class Store:
     attach_all = blocking(write.attach_all)
     announce = blocking(claims.announce)
     recover_expired = blocking(claims.recover_expired)
-    runs = blocking(read.runs)
-    journal = blocking(read.journal)
-    effects = blocking(read.effects)
-    is_done = blocking(read.is_done)
-    attachments = blocking(read.attachments)
-    diff = blocking(read.diff)
     prune = blocking(prune_operations.prune)
     delete = blocking(prune_operations.delete)
     delete_checkpoint = blocking(prune_operations.delete_checkpoint)
@@ -120,52 +67,6 @@ class Store:
     stats = blocking(verify_operations.stats)
     counts = blocking(catalog.counts)
     workflows = blocking(catalog.workflows)
-
-    @overload
-    def load(
-        self, run_id: str, *, as_type: type[T], **choice: Unpack[read.CheckpointChoice]
-    ) -> Checkpoint[T] | None: ...
-    @overload
-    def load(
-        self, run_id: str, *, as_type: object = None, **choice: Unpack[read.CheckpointChoice]
-    ) -> Checkpoint[Any] | None: ...
-    def load(self, run_id: str, **choice: Any) -> Checkpoint[Any] | None:
-        """Load a checkpoint with its state: the newest, or the newest of a step, at or before a position, or one by id.
-
-        None if there is no such run or checkpoint. A damaged one raises DamagedData with its place; with
-        `damaged="previous"` the newest undamaged one before it is returned instead. `as_type` converts the state to a
-        dataclass, msgspec struct, TypedDict or Pydantic model.
-
-        Example:
-            store.load("run-1").state
-            store.load("run-1", step=2)
-            store.load("run-1", at="journal.1")
-        """
-        forbid_in_loop("load")
-        return self.access.run(read.load(self.access, run_id, **choice))
-
-    def history(self, run_id: str, *, lane: str | None = None) -> Iterator[CheckpointInfo]:
-        """The run's checkpoints, oldest first, without their states; of one lane, or of all.
-
-        They are read page by page during the iteration; nothing is held in between.
-
-        Example:
-            [info.step for info in store.history("run-1")]
-        """
-        check_id("run_id", run_id)
-        if lane is not None:
-            check_lane(lane)
-        return self._history(run_id, lane)
-
-    def _history(self, run_id: str, lane: str | None) -> Iterator[CheckpointInfo]:
-        after, incarnation = 0, None
-        while True:
-            forbid_in_loop("history")
-            page = read.history_page(self.access.core, run_id, lane, after, incarnation)
-            yield from page.infos
-            if page.last:
-                return
-            after, incarnation = page.after, page.incarnation
 
     def claim(self, run_id: str, owner: str, lease: float = 30.0) -> Claim | None:
         """Take the exclusive right to execute a run, for `lease` seconds.
@@ -192,16 +93,6 @@ class Store:
         forbid_in_loop("claim_ready")
         plan = claims.take_ready(self.access, Claim, owner, limit, lease, workflows)
         return self.access.run(plan)
-
-    def close(self) -> None:
-        """Release files, connections and threads. A second call does nothing."""
-        self.access.core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<holdfast.Store {self.url}>"

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import DamagedData, InvalidInput, LimitExceeded, Unstorable
-from holdfast.limits import ID_BYTES_MAX, METADATA_BYTES_MAX, VALUE_BYTES_MAX, VALUE_READ_BYTES_MAX
+from holdfast.errors import DamagedData, InvalidCursor, InvalidInput, LimitExceeded, Unstorable
+from holdfast.limits import ID_BYTES_MAX, METADATA_BYTES_MAX, NUMBER_MAX, VALUE_BYTES_MAX, VALUE_READ_BYTES_MAX
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.views import Checkpoint, CheckpointInfo, Effect, Entry, RunInfo, StoredDict
 from holdfast.operations.context import StoreContext
@@ -22,6 +22,8 @@ from holdfast.store.journal_pruning import last_of
 from holdfast.store.search import read_metadata, tag
 
 RUN_CURSOR = "runs."
+RESUME = "holdfast"
+"""The metadata key under which a checkpoint records what is needed to resume from it."""
 
 
 def checkpoint_place(run_id: str, row: CheckpointRow) -> str:
@@ -108,6 +110,17 @@ def effect_view(run: RunRow, row: EffectRow) -> Effect:
         updated_at=moment(row.updated_us),
         idempotency_key=call.get("token") if isinstance(call, dict) else None,
     )
+
+
+def position_of(value: object) -> int:
+    """A journal position given as `41` or `"journal.41"`."""
+    if type(value) is int and 0 <= value <= NUMBER_MAX:
+        return value
+    if type(value) is str and value.startswith("journal."):
+        digits = value.removeprefix("journal.")
+        if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= NUMBER_MAX:
+            return int(digits)
+    raise InvalidCursor(f"{value!r} is not a journal position; write 41 or 'journal.41'")
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from holdfast.drivers import Plan
-from holdfast.errors import InvalidCursor, InvalidInput, LimitExceeded
+from holdfast.errors import InvalidInput, LimitExceeded
 from holdfast.ids import check_id, check_lane
-from holdfast.limits import ATTACHMENTS_PER_COMMIT_MAX, ENTRIES_PER_COMMIT_MAX, NUMBER_MAX, STEP_MAX
+from holdfast.limits import ATTACHMENTS_PER_COMMIT_MAX, ENTRIES_PER_COMMIT_MAX, STEP_MAX
 from holdfast.model.commit import (
     Commit,
     NewAttachment,
@@ -22,20 +22,9 @@ from holdfast.model.rows import TERMINAL, check_status
 from holdfast.model.views import Saved, StoredDict
 from holdfast.operations.context import Access, require_committed
 from holdfast.operations.state_commit import commit_values
-from holdfast.operations.views import encode_body, metadata_pairs
+from holdfast.operations.views import encode_body, metadata_pairs, position_of
 from holdfast.store.journal_pruning import PRUNED
 from holdfast.store.search import write_metadata
-
-
-def position_of(value: object) -> int:
-    """A journal position given as `41` or `"journal.41"`."""
-    if type(value) is int and 0 <= value <= NUMBER_MAX:
-        return value
-    if type(value) is str and value.startswith("journal."):
-        digits = value.removeprefix("journal.")
-        if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= NUMBER_MAX:
-            return int(digits)
-    raise InvalidCursor(f"{value!r} is not a journal position; write 41 or 'journal.41'")
 
 
 def save(

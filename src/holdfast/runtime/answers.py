@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from blake3 import blake3
-
 from holdfast.drivers import Plan
-from holdfast.engine.approvals import add_approval, is_approval, levels, people, reassign, who_at
+from holdfast.engine.approvals import add_approval, is_approval, people, reassign
 from holdfast.engine.commands import EntryData
 from holdfast.engine.effect_outcome import outcome_problems
 from holdfast.engine.record import record_of
@@ -26,23 +24,22 @@ from holdfast.errors import (
     NotFound,
     RunEnded,
 )
-from holdfast.forms import Form
 from holdfast.ids import check_id, check_via, find_gates, gate_labels, item_key
 from holdfast.limits import ASSIGNMENTS_MAX
 from holdfast.model.commit import OUTSIDER, Commit, Guard, NewGate, NewItem, Refused
 from holdfast.model.rows import TERMINAL, GateRow, RunRow
-from holdfast.model.views import Approval, Assignment, Escalation, GateInfo
+from holdfast.model.views import GateInfo
+from holdfast.operations.gates import GATE_STATES, gate_body, gate_info, question_of
 from holdfast.operations.views import encode_body, moment
 from holdfast.runtime import control
 from holdfast.runtime.control import GateChanged, default_actor, deliver, raise_refusal
-from holdfast.runtime.replay_input import CODEC, first_entry, gate_body, read_replay_input
+from holdfast.runtime.replay_input import CODEC, first_entry, read_replay_input
 from holdfast.runtime.start import Claimed
 from holdfast.store.checksum import verify_run
 
 if TYPE_CHECKING:
     from holdfast.runtime.app_core import AppCore
 
-GATE_STATES: Final = ("open", "answered", "expired", "closed")
 _TRIES: Final = 32
 """How often a gate is read again because another process has changed it."""
 
@@ -59,53 +56,6 @@ class Actor(NamedTuple):
         if isinstance(self.groups, str) or not all(isinstance(name, str) and name for name in self.groups):
             raise InvalidInput(f"groups must be a list of names, not {self.groups!r}")
         return Actor(default_actor(self.by), tuple(self.groups), check_via(self.via))
-
-
-def gate_info(run: RunRow, row: GateRow, now_us: int) -> GateInfo:
-    """A gate as users see it at this time."""
-    body = gate_body(run, row)
-    return GateInfo(
-        run_id=run.run_id,
-        workflow=run.workflow,
-        gate=row.gate,
-        state=row.state,
-        prompt=body["prompt"],
-        form=Form.from_data(body["form"]),
-        show=body["show"],
-        who=who_at(body, row.opened_us, now_us),
-        purpose=body["purpose"],
-        opened_at=moment(row.opened_us),
-        expires_at=None if row.expires_us is None else moment(row.expires_us),
-        answered_at=None if row.answered_us is None else moment(row.answered_us),
-        answered_by=row.answered_by,
-        approvals=body.get("approvals", 1),
-        approved=tuple(
-            [
-                Approval(by=one["by"], at=moment(one["at_us"]), via=one["via"], answer=one["answer"])
-                for one in body.get("approved", ())
-            ]
-        ),
-        not_by=tuple(body.get("not_by", ())),
-        escalations=tuple(
-            [
-                Escalation(at=moment(level.at_us), who=level.who, due=level.at_us <= now_us)
-                for level in levels(body, row.opened_us)
-            ]
-        ),
-        assigned=tuple([_assignment(one) for one in body.get("assigned", ())]),
-        cursor=f"{row.opened_us}/{run.run}/{row.gate}",
-        question=question_of(run, row),
-    )
-
-
-def question_of(run: RunRow, row: GateRow) -> str:
-    """What identifies the question of a gate: another one under the same name, also of another run, has another."""
-    return blake3(b"%s %d %s" % (run.incarnation.hex().encode(), row.opened_us, row.gate.encode())).hexdigest(9)
-
-
-def _assignment(one: EntryData) -> Assignment:
-    at, who = moment(one["at_us"]), tuple(one["who"])
-    return Assignment(by=one["by"], at=at, via=one["via"], who=who, reason=one["reason"])
 
 
 Place = tuple[int, int, str]

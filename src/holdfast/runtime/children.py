@@ -14,9 +14,10 @@ import msgspec
 from holdfast.drivers import Plan
 from holdfast.engine.commands import EntryData
 from holdfast.engine.journal_cut import TakenChild
-from holdfast.engine.record import full_name, record_of
+from holdfast.engine.record import record_of
 from holdfast.engine.rollback import LedgerLine, MarkChild
 from holdfast.errors import Conflict, RunClaimed
+from holdfast.ids import full_name
 from holdfast.limits import NUMBER_MAX
 from holdfast.model.commit import Commit, Committed, Guard, NewEffect, NewEntry, NewRun, Outcome, Reason
 from holdfast.model.rows import CANCELLED, TERMINAL, EntryRow, RunRow, TimerRow

@@ -25,9 +25,10 @@ from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem, R
 from holdfast.model.rows import CANCELLED, PAUSED, READY, TERMINAL, WAITING, GateRow, RunRow, TimerRow
 from holdfast.operations.claims import release
 from holdfast.operations.context import refusal
+from holdfast.operations.gates import gate_body
 from holdfast.operations.views import encode_body
 from holdfast.runtime.reaper import timer_item
-from holdfast.runtime.replay_input import CODEC, first_entry, gate_body, read_replay_input
+from holdfast.runtime.replay_input import CODEC, first_entry, read_replay_input
 from holdfast.runtime.start import Claimed, claim, new_take, take_claim, to_claimed
 from holdfast.store.checksum import verify_run
 

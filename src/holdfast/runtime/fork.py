@@ -26,9 +26,9 @@ from holdfast.operations.fork import recreate
 from holdfast.operations.prune import delete
 from holdfast.operations.run_tree import inherited
 from holdfast.operations.state_commit import EMPTY_STATE, BulkEncoder
-from holdfast.operations.views import encode_body
+from holdfast.operations.views import RESUME, encode_body
 from holdfast.runtime.execute import EditRefused, claim_known, run_until_idle
-from holdfast.runtime.replay_input import CODEC, RESUME, entry_data, state_of
+from holdfast.runtime.replay_input import CODEC, entry_data, state_of
 from holdfast.runtime.rollback import check_basis, take_back_to
 from holdfast.runtime.run_history import Base, RunHistory, read_history
 from holdfast.runtime.start import new_run_id

@@ -17,9 +17,9 @@ from holdfast.drivers import Handler, Plan
 from holdfast.engine import commands as c
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import place_of
-from holdfast.engine.record import full_name
 from holdfast.engine.rollback import MarkChild, ReadChildren, ReadLedger, StopChild
 from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageError, Suspended
+from holdfast.ids import full_name
 from holdfast.model.commit import (
     Commit,
     NewCheckpoint,
@@ -36,10 +36,11 @@ from holdfast.model.commit import (
 from holdfast.model.rows import EffectRow, RunRow
 from holdfast.operations.claims import renewal
 from holdfast.operations.context import Access, refusal
+from holdfast.operations.gates import gate_body
 from holdfast.operations.state_commit import commit_values
-from holdfast.operations.views import decode_body, encode_body, encode_entry, metadata_pairs
+from holdfast.operations.views import RESUME, decode_body, encode_body, encode_entry, metadata_pairs
 from holdfast.runtime.children import FamilyChildren, attached_lines, mark_undone, stop_child
-from holdfast.runtime.replay_input import RESUME, family_lines, gate_body, inbox_items, state_of
+from holdfast.runtime.replay_input import family_lines, inbox_items, state_of
 from holdfast.runtime.run_history import ledger_lines
 from holdfast.runtime.start import run_child
 from holdfast.state.values import pack_sorted

@@ -17,16 +17,13 @@ from holdfast.engine.state_edits import Edit, Replacement
 from holdfast.errors import DamagedData, InvalidInput, Unstorable
 from holdfast.ids import via_of
 from holdfast.limits import KIB, MIB, NUMBER_MAX, VALUE_BYTES_MAX
-from holdfast.model.rows import CheckpointRow, EntryRow, GateRow, ItemRow, RunRow
+from holdfast.model.rows import CheckpointRow, EntryRow, ItemRow, RunRow
 from holdfast.operations.context import StoreContext
 from holdfast.operations.read import find_checkpoint, load_checkpoint
-from holdfast.operations.views import decode_body, metadata_dict, value_too_large
+from holdfast.operations.views import RESUME, decode_body, metadata_dict, value_too_large
 from holdfast.state.values import canonical_bytes, check_storable, pack, pack_sorted, unpack
 from holdfast.store.checksum import verify_checksum
 from holdfast.store.port import Select
-
-RESUME = "holdfast"
-"""The metadata key under which a checkpoint records what is needed to resume from it."""
 
 
 class ReplayInput(NamedTuple):
@@ -110,16 +107,6 @@ def last_entry(core: StoreContext, run: RunRow) -> EntryData:
     """The newest entry."""
     rows = core.port.rows(EntryRow, run.run, run.position - 1, 1) if run.position else []
     return entry_data(run, rows[0]) if rows else {}
-
-
-def gate_body(run: RunRow, row: GateRow) -> EntryData:
-    """The body of a gate, checked."""
-    place = f"gate {row.gate!r} of run {run.run_id!r}"
-    verify_checksum(row, run.incarnation, place)
-    body = decode_body(row.body, place)
-    if not isinstance(body, dict) or body.get("v") not in (1, 2):
-        raise DamagedData(place, "it is not a gate that this version can read")
-    return body
 
 
 def inbox_items(core: StoreContext, run: RunRow, after: int) -> list[Item]:

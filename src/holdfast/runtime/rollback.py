@@ -43,11 +43,11 @@ from holdfast.operations.claims import release
 from holdfast.operations.context import refusal
 from holdfast.operations.run_tree import effect_call
 from holdfast.operations.state_commit import EMPTY_STATE
-from holdfast.operations.views import encode_body
+from holdfast.operations.views import RESUME, encode_body
 from holdfast.runtime.children import Descendant, check_free, check_wanted, descendants
 from holdfast.runtime.control import default_actor, release_ready, require_run
 from holdfast.runtime.interpreter import Interpreter
-from holdfast.runtime.replay_input import RESUME, read_replay_input
+from holdfast.runtime.replay_input import read_replay_input
 from holdfast.runtime.run_history import Base, RunHistory, ledger_line, read_history
 from holdfast.runtime.start import Claimed, claim, new_take, take_claim, to_claimed
 from holdfast.state.values import pack_sorted

@@ -17,8 +17,7 @@ from holdfast.errors.store import close_matches, did_you_mean
 from holdfast.model.rows import CANCELLED, TERMINAL, CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.operations.context import StoreContext
 from holdfast.operations.read import known_run
-from holdfast.operations.views import checked_checkpoint, decode_body
-from holdfast.operations.write import position_of
+from holdfast.operations.views import checked_checkpoint, decode_body, position_of
 from holdfast.runtime.replay_input import entry_data, resume_of
 from holdfast.store.checksum import verify_checksum
 from holdfast.store.journal_pruning import PRUNED, last_of

@@ -24,8 +24,8 @@ from holdfast.model.rows import AT_WORK, CANCELLED, COMPLETED, READY, TERMINAL, 
 from holdfast.operations.claims import claim_access, dead_fence, release, take_or_revoke_dead
 from holdfast.operations.context import Access, refusal
 from holdfast.operations.state_commit import EMPTY_STATE
-from holdfast.operations.views import encode_body, metadata_pairs
-from holdfast.runtime.replay_input import CODEC, RESUME, first_entry, last_entry
+from holdfast.operations.views import RESUME, encode_body, metadata_pairs
+from holdfast.runtime.replay_input import CODEC, first_entry, last_entry
 from holdfast.state.values import pack, pack_sorted
 from holdfast.store.checksum import verify_run
 from holdfast.store.decide import is_live

@@ -21,7 +21,8 @@ from holdfast.ids import check_id
 from holdfast.inspect.threads import INTERRUPT, THREADS, readable_interrupts
 from holdfast.model.rows import WAITING, GateRow, RunRow
 from holdfast.model.views import GROUP, GateInfo
-from holdfast.runtime.answers import Place, gate_info, place_of
+from holdfast.operations.gates import gate_info
+from holdfast.runtime.answers import Place, place_of
 from holdfast.store.port import RunQuery
 from holdfast.web.identity import User
 from holdfast.web.masking import Masker

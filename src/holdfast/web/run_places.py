@@ -10,8 +10,8 @@ from holdfast.errors import HoldfastError, InvalidInput, RunError
 from holdfast.ids import display_name
 from holdfast.inspect.timeline import timeline
 from holdfast.model.rows import CANCELLED, RunRow
-from holdfast.operations.views import checked_checkpoint, moment
-from holdfast.runtime.replay_input import RESUME, first_entry, resume_of
+from holdfast.operations.views import RESUME, checked_checkpoint, moment
+from holdfast.runtime.replay_input import first_entry, resume_of
 from holdfast.runtime.run_history import RunHistory, read_history
 from holdfast.state.json_preview import to_jsonable
 from holdfast.store.port import CheckpointQuery

@@ -6,14 +6,12 @@ here: the field of its row. Values are always bound; only derived lists are inse
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from operator import attrgetter
-from typing import Any, Final, Protocol, get_args
-
-import msgspec
+from typing import Any, Final, Protocol
 
 from holdfast.ids import own_checkpoint_number
 from holdfast.limits import ID_BYTES_MAX, NUMBER_MAX
@@ -57,12 +55,12 @@ class Table:
         has_run: bool = True,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
-        fields = msgspec.structs.fields(row)[numbered:]
-        names = {field.name: (renamed or {}).get(field.name, field.name) for field in fields}
+        types = list(rows.column_types(row).items())[numbered:]
+        names = {name: (renamed or {}).get(name, name) for name, _ in types}
         lead = ["key"] * numbered + ["run"] * has_run
         self.select = ["key & 4294967295"] * numbered + list(names.values())
         self.columns = [*lead, *names.values()]
-        self.shape = "i" * len(lead) + "".join(map(_type_letter, fields))
+        self.shape = "i" * len(lead) + "".join([_TYPE_LETTERS[kind] for _, kind in types])
         """A letter for each column: i bigint, t text, b bytea, o boolean."""
         self.changing = [column for column in self.columns if column not in {"run", *fixed}]
         letters = dict(zip(self.columns, self.shape, strict=True))
@@ -96,11 +94,6 @@ class Table:
             f"{name}_changes_from_n": [f"{column} = n.{column}" for column in self.changing],
             f"{name}_changes_from_excluded": [f"{column} = excluded.{column}" for column in self.changing],
         }
-
-
-def _type_letter(field: msgspec.structs.FieldInfo) -> str:
-    kinds = get_args(field.type) or (field.type,)  # `str | None` is stored as text
-    return _TYPE_LETTERS[kinds[0]]
 
 
 def _run_changes(*columns: str) -> Table:
@@ -183,7 +176,13 @@ _LIST: Final = re.compile(r"<(?:(\w+)\.)?(\w+)>")
 @cache
 def statements() -> dict[str, str]:
     """The statements of `statements.sql` by name."""
-    return parse_statements(files("holdfast.store.sql").joinpath("statements.sql").read_text("utf-8"))
+    return parse_statements(read_sql(__file__, "statements.sql"))
+
+
+def read_sql(module: str, name: str) -> str:
+    """Read a file of SQL beside a module; importlib.resources takes longer to load than the store."""
+    with open(os.path.join(os.path.dirname(module), name), encoding="utf-8") as file:
+        return file.read()
 
 
 def parse_statements(text: str) -> dict[str, str]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import random
 import time
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Final
 
 import apsw
@@ -27,6 +25,7 @@ from holdfast.errors import (
     UnsupportedFormat,
 )
 from holdfast.files.os_files import SystemFiles
+from holdfast.store.sql.statements import read_sql
 
 APPLICATION_ID: Final = 0x486F6C64  # "Hold"
 SCHEMA_VERSION: Final = 3
@@ -117,7 +116,7 @@ class Connector:
             if version == SCHEMA_VERSION:  # another process was first
                 return
             for name in _SCHEMAS[version:]:
-                connection.execute(files("holdfast.store.sqlite").joinpath(name).read_text("utf-8"))
+                connection.execute(read_sql(__file__, name))
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -186,7 +185,7 @@ class _Patience:
             self._until = now + self._timeout_s
         elif now > self._until:
             return False
-        time.sleep(random.random() * 0.001 * min(1 + tries, 10))  # noqa: S311 - it only spreads the retries
+        time.sleep(os.urandom(1)[0] / 256 * 0.001 * min(1 + tries, 10))
         return True
 
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import apsw
-import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import DamagedData
-from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow, Row, RunRow
+from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow, Row, RunRow, column_types
 from holdfast.store.capabilities import About
 from holdfast.store.checksum import verify_checksum
 from holdfast.store.port import CheckpointQuery, Kind
@@ -36,8 +35,7 @@ from holdfast.store.sqlite.sqlite_connection import Connector
 Result = TypeVar("Result")
 
 _BOOL_AT: Final[dict[type[Row], int]] = {
-    kind: next(at for at, field in enumerate(msgspec.structs.fields(kind)) if field.type is bool)
-    for kind in (CheckpointRow, EffectRow, ItemRow)
+    kind: list(column_types(kind).values()).index(bool) for kind in (CheckpointRow, EffectRow, ItemRow)
 }
 """Where the boolean of a row is. SQLite stores an integer, but the checksum covers a boolean."""
 

@@ -12,7 +12,7 @@ from holdfast.inspect import views
 from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
 from holdfast.model.views import CheckpointInfo, GateInfo, RunInfo
 from holdfast.operations.read import known_run
-from holdfast.runtime.replay_input import RESUME
+from holdfast.operations.views import RESUME
 from holdfast.state.json_preview import to_jsonable
 from holdfast.web.api import schemas
 from holdfast.web.api.timeline_schemas import Attempt, Row, Timeline
