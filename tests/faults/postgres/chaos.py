@@ -124,9 +124,9 @@ class _Arena:
             if chance.random() < 0.1:
                 proxy.cut()
             elif chance.random() < 0.5:
-                proxy.swallow(chance.choice((b"COMMIT", b"COMMIT", b"\x00\x00\x00")))
+                proxy.swallow(chance.choice((b"COMMIT", b"COMMIT", b"\x00save_one\x00")))
             else:
-                proxy.block(chance.choice((b"COMMIT", b"\x00\x00\x00")))
+                proxy.block(chance.choice((b"COMMIT", b"\x00save_one\x00")))
 
     def _make_runs(self) -> None:
         """See to it that there are unfinished runs. This process is never stopped or killed."""

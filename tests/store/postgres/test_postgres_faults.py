@@ -16,6 +16,7 @@ from holdfast.model.commit import Commit, Committed, NewEffect, NewEntry, NewRun
 from holdfast.model.rows import EffectRow, EntryRow
 from holdfast.store.postgres.postgres_store import PostgresStore
 from holdfast.testing import ManualClock
+from tests.store.postgres.changes import CHANGES
 from tests.store.postgres.proxy import Proxy
 from tests.store.postgres.server import Server, newest, running
 from tests.store.postgres.shared_servers import new_schema, shared
@@ -43,6 +44,11 @@ def port_of(store: holdfast.Store) -> PostgresStore:
     return store.port
 
 
+def execution_of(*parts: str) -> bytes:
+    """What a message has that executes this prepared statement, and the one that prepares it has not."""
+    return b"\x00" + "+".join(parts).encode() + b"\x00"
+
+
 # --- answers that never come -----------------------------------------------------------------------------------------
 
 
@@ -51,9 +57,10 @@ def test_a_save_whose_answer_was_lost_is_there_once_and_is_reported_as_saved(
 ) -> None:
     store.save("run", {"n": 0})
     for n in range(1, 4):
-        proxy.swallow(b"\x00\x00\x00")
+        proxy.swallow(execution_of("save_one"))
         saved = store.save("run", {"n": n})
         assert saved.number == n + 1
+        store.append("run", [{"kind": "n"}])  # reads the row again, so that the next save is one statement
     assert proxy.cuts == 3
     assert [info.number for info in store.history("run")] == [1, 2, 3, 4]
     assert store.load("run").state == {"n": 3}  # type: ignore[union-attr]
@@ -62,8 +69,9 @@ def test_a_save_whose_answer_was_lost_is_there_once_and_is_reported_as_saved(
 def test_a_save_that_never_reached_the_server_is_sent_again(store: holdfast.Store, proxy: Proxy) -> None:
     store.save("run", {"n": 0})
     for n in range(1, 4):
-        proxy.block(b"\x00\x00\x00")
+        proxy.block(execution_of("save_one"))
         assert store.save("run", {"n": n}).number == n + 1
+        store.append("run", [{"kind": "n"}])
     assert proxy.cuts == 3
     assert len(list(store.history("run"))) == 4
 
@@ -71,41 +79,15 @@ def test_a_save_that_never_reached_the_server_is_sent_again(store: holdfast.Stor
 def test_a_large_save_whose_answer_was_lost_is_there_once(store: holdfast.Store, proxy: Proxy) -> None:
     state = {"messages": [f"message {i} " * 100 for i in range(50)]}
     store.save("run", state)
-    proxy.swallow(b"\x00\x00\x00")
+    proxy.swallow(execution_of("save_one_with_chunks"))
     store.save("run", {**state, "more": "x" * 5000})
     store.append("run", [{"kind": "a"}])
-    proxy.swallow(b"\x00\x00\x00")
+    proxy.swallow(execution_of("move_progress", "add_entries", "moved_or_nothing"))
     assert store.append("run", [{"kind": "b"}, {"kind": "c"}]) == 3
+    assert proxy.cuts == 2
     assert len(list(store.history("run"))) == 2
     assert [entry.kind for entry in store.journal("run")] == ["a", "b", "c"]
     assert store.verify().problems == []
-
-
-CHANGES: dict[str, Any] = {
-    "mark_done": (lambda s: s.mark_done("run", "key", result=1), lambda s: len(s.effects("run")) == 1),
-    "attach": (lambda s: s.attach("run", "c", "k", 1) is None, lambda s: s.attachments("run", "c") == {"k": 1}),
-    "new run": (lambda s: s.save("new", 1), lambda s: len(list(s.history("new"))) == 1),
-    "named": (lambda s: s.save("run", 7, checkpoint_id="c7"), lambda s: len(list(s.history("run"))) == 4),
-    "claim": (lambda s: s.claim("run", "w1"), lambda s: s.port.run("run").fence == 1),
-    "fork": (lambda s: s.fork("run", "fork"), lambda s: len(list(s.history("fork"))) == 1),
-    "prune": (
-        lambda s: len(s.prune("run", holdfast.Keep(last=1)).removed) == 2,
-        lambda s: len(list(s.history("run"))) == 1,
-    ),
-    "prune the newest": (
-        lambda s: len(s.port.prune("run", lambda rows, _effects: [rows[-1].number])) == 1,
-        lambda s: (len(list(s.history("run"))), s.load("run").step) == (2, 2),
-    ),
-    "prune_entries": (
-        lambda s: s.port.prune_entries("run", lambda _run, _checkpoints: [(1, 2)]) == 2,
-        lambda s: [(e.position, e.kind) for e in s.journal("run")] == [(1, "pruned"), (3, "n")],
-    ),
-    "delete": (lambda s: s.delete("run"), lambda s: s.port.run("run") is None),
-    "claim_ready": (
-        lambda s: [c.run_id for c in s.claim_ready("w1")] == ["run"],
-        lambda s: s.port.run("run").fence == 1,
-    ),
-}
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -116,8 +98,12 @@ def test_every_change_whose_commit_was_cut_happens_exactly_once(
     for n in range(3):
         store.append("run", [{"kind": "n"}])
         store.save("run", {"n": n})
-    single = what in ("attach", "named")  # one statement, which commits itself
-    (proxy.swallow if lost == "answer" else proxy.block)(b"WITH moved" if single else b"COMMIT")
+    single = {  # one statement, which commits by itself
+        "attach": ("attach_new",),
+        "named": ("save_one",),
+        "complete": ("move_runs", "moved_or_nothing"),
+    }
+    (proxy.swallow if lost == "answer" else proxy.block)(execution_of(*single[what]) if what in single else b"COMMIT")
     change, is_there = CHANGES[what]
     assert change(store)
     assert proxy.cuts == 1
@@ -160,9 +146,9 @@ def test_a_commit_is_recognised_though_others_have_gone_on_meanwhile(store: hold
         return opener_open(until)
 
     port._opener.open = late  # type: ignore[method-assign]
-    proxy.swallow(b"\x00\x00\x00")
+    proxy.swallow(execution_of("save_one"))
     saved = store.save("run", {"n": 1})
-    proxy.swallow(b"\x00\x00\x00")
+    proxy.swallow(b"COMMIT")
     store.append("run", [{"kind": "mine"}])
     port._opener.open = opener_open  # type: ignore[method-assign]
     assert saved.number == 2
@@ -191,7 +177,7 @@ def test_if_a_commit_cannot_be_told_any_more_it_is_neither_repeated_nor_called_s
         return opener_open(until)
 
     port._opener.open = late  # type: ignore[method-assign]
-    proxy.swallow(b"\x00\x00\x00")
+    proxy.swallow(execution_of("save_one"))
     if meanwhile == "prune":
         assert store.save("run", {"n": 1}).number == 2
     else:
@@ -205,7 +191,7 @@ def test_if_a_commit_cannot_be_told_any_more_it_is_neither_repeated_nor_called_s
 
 def test_what_cannot_be_found_out_is_said(store: holdfast.Store, proxy: Proxy) -> None:
     store.save("run", {"n": 0})
-    proxy.swallow(b"\x00\x00\x00")
+    proxy.swallow(execution_of("save_one"))
     proxy_target, proxy._target = proxy._target, 1
     with pytest.raises(StorageFailed, match="is unknown"):
         store.save("run", {"n": 1})

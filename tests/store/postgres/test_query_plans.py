@@ -1,27 +1,20 @@
-"""What the store says to the server: how often, and by which index it is answered."""
+"""By which index the statements of the store are answered."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import psycopg
 import pytest
 
 import holdfast
 from holdfast.model.commit import (
     OUTSIDER,
     Commit,
-    Committed,
     Guard,
-    NewCheckpoint,
-    NewEntry,
     NewGate,
     NewItem,
     NewMessage,
-    NewRun,
     Timer,
 )
 from holdfast.model.rows import (
@@ -38,6 +31,7 @@ from holdfast.model.rows import (
 from holdfast.store.port import CheckpointQuery, RunQuery, Select
 from holdfast.store.postgres.postgres_store import PostgresStore
 from holdfast.store.search import tag
+from tests.store.postgres.heard import Heard
 from tests.store.postgres.proxy import Proxy
 from tests.store.postgres.server import newest
 from tests.store.postgres.shared_servers import new_schema, shared
@@ -99,144 +93,6 @@ def store(url: str, proxy: Proxy) -> Iterator[holdfast.Store]:
 def port_of(store: holdfast.Store) -> PostgresStore:
     assert isinstance(store.port, PostgresStore)
     return store.port
-
-
-class Heard:
-    """Statements that were executed, with what was bound to them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.statements: list[tuple[bytes, Any]] = []
-        execute = psycopg.Cursor.execute
-
-        def heard(cursor: Any, query: Any, params: Any = None, **more: Any) -> Any:
-            self.statements.append((query if isinstance(query, bytes) else str(query).encode(), params))
-            return execute(cursor, query, params, **more)
-
-        monkeypatch.setattr(psycopg.Cursor, "execute", heard)
-
-
-# --- how often -------------------------------------------------------------------------------------------------------
-
-
-def trips(proxy: Proxy, call: Callable[[], Any]) -> int:
-    """How often a call goes to the server and back."""
-    before = proxy.turns
-    call()
-    return proxy.turns - before
-
-
-def test_a_save_is_one_statement_and_one_round_trip(
-    store: holdfast.Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = {"messages": [f"message {i} " * 50 for i in range(40)]}
-    for _ in range(6):
-        store.save("run", {"n": 1})
-        store.save("run", long)
-        store.append("run", [{"kind": "a"}])
-    heard = Heard(monkeypatch)
-    for call in (
-        lambda: store.save("run", {"n": 2}),
-        lambda: store.append("run", [{"kind": "a"}, {"kind": "b"}]),
-        lambda: store.save("run", {**long, "more": 1}),
-    ):
-        heard.statements.clear()
-        assert trips(proxy, call) == 1
-        assert len(heard.statements) == 1
-
-
-def test_other_changes_are_two_round_trips_and_one_for_each_look_that_was_not_foreseen(
-    store: holdfast.Store, proxy: Proxy
-) -> None:
-    for n in range(12):
-        store.save("trips", 1)
-        store.mark_done("trips", "key 0")
-        store.save("trips", 2, checkpoint_id=f"c{n % 6}")
-        store.save("trips", 1)
-        store.attach("trips", "c1", f"k{n % 6}", 1)
-        store.save("trips", 3, lane="side")
-        for ready in store.claim_ready("w", limit=3):
-            ready.release()
-        claim = store.claim("trips", "w")
-        assert claim is not None
-        claim.save(1)
-        claim.renew()
-        claim.release()
-    held: list[holdfast.Claim] = []
-    assert trips(proxy, lambda: held.append(store.claim("trips", "w"))) == 2  # type: ignore[arg-type]
-    assert trips(proxy, lambda: held[0].save(2)) == 1
-    assert trips(proxy, held[0].renew) == 2
-    assert trips(proxy, lambda: held[0].mark_done("key 1")) == 2
-    held[0].save(3, checkpoint_id="before")  # decides on the row as it was remembered, as all that follow
-    assert trips(proxy, lambda: held[0].save(3, checkpoint_id="chosen")) == 1
-    assert trips(proxy, lambda: held[0].save(3, checkpoint_id="chosen")) == 3, "it is there: one in vain"
-    held[0].save(3)
-    assert trips(proxy, lambda: held[0].attach("chosen", "k", 1)) == 1
-    assert trips(proxy, lambda: held[0].attach_all("chosen", {"l": 2, "m": 3}, existing="keep")) == 1
-    assert trips(proxy, lambda: held[0].attach_all("chosen", {"k": 2, "n": 4}, existing="keep")) == 3
-    assert store.attachments("trips", "chosen") == {"k": 1, "l": 2, "m": 3, "n": 4}
-    assert trips(proxy, lambda: held[0].save(4, lane="side")) == 3
-    assert trips(proxy, held[0].release) == 2
-    assert trips(proxy, lambda: store.save("new run", 1)) == 2
-    assert trips(proxy, lambda: store.claim_ready("w", limit=3)) == 2
-
-
-def test_a_search_of_one_run_and_the_attachments_of_many_are_one_round_trip_each(
-    store: holdfast.Store, proxy: Proxy
-) -> None:
-    for n in range(6):
-        store.save("searched", n, checkpoint_id=f"c{n}", metadata={"n": n})
-        store.attach("searched", f"c{n}", "k", n)
-    port, run = store.port, row_of(store, "searched").run
-    places = [("", f"c{n}") for n in range(6)]
-    for _ in range(6):
-        found = port.find_checkpoints(CheckpointQuery("searched", limit=2)), port.rows(AttachmentRow, run, keys=places)
-        assert [len(rows) for rows in found] == [2, 6]
-    assert trips(proxy, lambda: port.find_checkpoints(CheckpointQuery("searched", limit=2))) == 1
-    assert trips(proxy, lambda: port.rows(AttachmentRow, run, keys=places)) == 1
-
-
-def test_a_batch_of_saves_is_one_statement(
-    store: holdfast.Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def batch(n: int) -> list[Commit]:
-        return [
-            Commit(f"batch {i % 40}", bytes([n, i, 0, 0, 0, 0, 0, 0]), create=NewRun(),
-                   checkpoints=(NewCheckpoint("", b"\x01\x01"),), entries=(NewEntry("k", b"\x00\xc0"),))
-            for i in range(50)
-        ]  # fmt: skip
-
-    port = port_of(store)
-    for n in range(6):
-        port.commit(batch(n))
-    heard = Heard(monkeypatch)
-    outcomes: list[Any] = []
-    assert trips(proxy, lambda: outcomes.extend(port.commit(batch(7)))) == 1
-    assert len(heard.statements) == 1
-    assert all(isinstance(outcome, Committed) and outcome.fresh for outcome in outcomes)
-    assert [outcomes[i].numbers for i in (0, 39, 40)] == [(13,), (7,), (14,)]
-    assert len(port.rows(CheckpointRow, outcomes[0].run.run)) == 14
-    assert len(port.rows(CheckpointRow, outcomes[39].run.run)) == 7
-
-
-def test_threads_that_save_at_once_go_together(store: holdfast.Store, proxy: Proxy) -> None:
-    for i in range(16):
-        store.save(f"thread {i}", 0)
-    start = threading.Barrier(16)
-
-    def work(i: int) -> None:
-        start.wait()
-        for n in range(20):
-            store.save(f"thread {i}", n)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-
-    def all_of_them() -> None:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    assert trips(proxy, all_of_them) < 320 / 2
 
 
 # --- by which index --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from struct import pack
+from struct import Struct, pack
 from typing import Any, Final
 
 import psycopg
@@ -50,82 +50,88 @@ def statements_for(schema: str) -> Statements:
 
 _NULL: Final = b"\xff\xff\xff\xff"
 _EMPTY: Final = pack(">iii", 0, 0, 0)
+_LENGTH: Final = Struct(">i").pack
+_BIGINT: Final = Struct(">iq").pack
 
 
 class Column:
-    """The values of one column, one for each row."""
+    """The values of one column, one for each row: an array as PostgreSQL takes it in binary."""
 
     __slots__ = ("values",)
+    element_oid: int
 
-    def __init__(self, values: Sequence[object]) -> None:
+    def __init__(self, values: Sequence[Any]) -> None:
         self.values = values
+
+    def elements(self) -> Iterable[bytes]:
+        """Each value with its length before it."""
+        raise NotImplementedError
+
+    def encoded(self) -> bytes:
+        """The array."""
+        values = self.values
+        if not values:
+            return _EMPTY[:8] + pack(">i", self.element_oid)
+        head = pack(">iiiii", 1, int(None in values), self.element_oid, len(values), 1)
+        return head + b"".join(self.elements())
 
 
 class Bigints(Column):
     """bigint[]"""
 
+    __slots__ = ()
+    element_oid = 20
+
+    def elements(self) -> Iterable[bytes]:
+        sized = _BIGINT
+        return [_NULL if value is None else sized(8, value) for value in self.values]
+
 
 class Texts(Column):
     """text[]"""
+
+    __slots__ = ()
+    element_oid = 25
+
+    def elements(self) -> Iterable[bytes]:
+        found: list[bytes] = []
+        for value in self.values:
+            if value is None:
+                found.append(_NULL)
+            else:
+                data = value.encode()
+                found += (_LENGTH(len(data)), data)
+        return found
 
 
 class Byteas(Column):
     """bytea[]"""
 
+    __slots__ = ()
+    element_oid = 17
+
+    def elements(self) -> Iterable[bytes]:
+        return [part for value in self.values for part in (_LENGTH(len(value)), value)]
+
 
 class Booleans(Column):
     """boolean[]"""
 
+    __slots__ = ()
+    element_oid = 16
 
-class _ArrayDumper(Dumper):
+    def elements(self) -> Iterable[bytes]:
+        return [pack(">i?", 1, value) for value in self.values]
+
+
+class _ColumnDumper(Dumper):
     format = Format.BINARY
-    element_oid: int
 
     def dump(self, obj: Column) -> bytes:
-        values = obj.values
-        if not values:
-            return _EMPTY[:8] + pack(">i", self.element_oid)
-        head = pack(">iiiii", 1, int(None in values), self.element_oid, len(values), 1)
-        return head + b"".join(self.elements(values))
-
-    def elements(self, values: Sequence[Any]) -> Iterable[bytes]:
-        """Each value with its length before it."""
-        raise NotImplementedError
+        return obj.encoded()
 
 
-class _BigintsDumper(_ArrayDumper):
-    oid, element_oid = 1016, 20
-
-    def elements(self, values: Sequence[Any]) -> Iterable[bytes]:
-        return [_NULL if value is None else pack(">iq", 8, value) for value in values]
-
-
-class _BooleansDumper(_ArrayDumper):
-    oid, element_oid = 1000, 16
-
-    def elements(self, values: Sequence[Any]) -> Iterable[bytes]:
-        return [pack(">i?", 1, value) for value in values]
-
-
-class _ByteasDumper(_ArrayDumper):
-    oid, element_oid = 1001, 17
-
-    def elements(self, values: Sequence[Any]) -> Iterable[bytes]:
-        return [part for value in values for part in (pack(">i", len(value)), value)]
-
-
-class _TextsDumper(_ArrayDumper):
-    oid, element_oid = 1009, 25
-
-    def elements(self, values: Sequence[Any]) -> Iterable[bytes]:
-        found: list[bytes] = []
-        for value in values:
-            if value is None:
-                found.append(_NULL)
-            else:
-                data = value.encode()
-                found += (pack(">i", len(data)), data)
-        return found
+_ARRAY_OIDS: Final[dict[type[Column], int]] = {Bigints: 1016, Texts: 1009, Byteas: 1001, Booleans: 1000}
 
 
 def register(connection: psycopg.Connection[Columns]) -> None:
@@ -133,10 +139,8 @@ def register(connection: psycopg.Connection[Columns]) -> None:
     adapters = connection.adapters
     adapters.register_dumper(int, Int8BinaryDumper)
     adapters.register_dumper(str, StrBinaryDumper)
-    adapters.register_dumper(Bigints, _BigintsDumper)
-    adapters.register_dumper(Texts, _TextsDumper)
-    adapters.register_dumper(Byteas, _ByteasDumper)
-    adapters.register_dumper(Booleans, _BooleansDumper)
+    for column, oid in _ARRAY_OIDS.items():
+        adapters.register_dumper(column, type(column.__name__, (_ColumnDumper,), {"oid": oid}))
 
 
 _KINDS: Final[dict[str, type[Column]]] = {"i": Bigints, "t": Texts, "b": Byteas, "o": Booleans}

@@ -6,15 +6,25 @@ Only reads that differ from those of every SQL store are here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import psycopg
 
 from holdfast.clock import LeaseTime
 from holdfast.ids import own_checkpoint_number
 from holdfast.model.commit import Commit
-from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, ItemRow, RunRow
+from holdfast.model.rows import (
+    AttachmentRow,
+    CheckpointRow,
+    EffectRow,
+    GateRow,
+    ItemRow,
+    LaneRow,
+    Row,
+    RunRow,
+    TimerRow,
+)
 from holdfast.store.capabilities import About
 from holdfast.store.port import CheckpointQuery, Key, Kind, Select, Selected
 from holdfast.store.postgres.dialect import Bigints, Byteas, Statements, Texts, columns_of
@@ -32,9 +42,10 @@ class NeedsRead(Exception):
 
 
 class OptimisticReads:
-    """Assumes, without reading, that a checkpoint with a chosen id or an attachment does not exist yet.
+    """Assumes, without reading, that what a commit adds under a chosen name does not exist yet.
 
-    If it does exist, the write violates a unique index and nothing is written. Every other read raises NeedsRead.
+    This applies to checkpoints, attachments, gates and effects. If one does exist, the write violates a unique index
+    and nothing is written. Every other read raises NeedsRead.
     """
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
@@ -45,6 +56,12 @@ class OptimisticReads:
             raise NeedsRead("checkpoint")
 
     def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> None:
+        """Assume that it does not exist."""
+
+    def gate(self, run: int, gate: str) -> None:
+        """Assume that it does not exist."""
+
+    def effect(self, run: int, key: str) -> None:
         """Assume that it does not exist."""
 
 
@@ -68,9 +85,42 @@ def fetch_on(link: Connection, sql: Statements) -> statements.Fetch:
     return fetch
 
 
-_Prefetched = CheckpointRow | EffectRow | AttachmentRow
 KnownRows = dict[tuple[Any, ...], Any]
-"""Prefetched rows, or None, by their keys: the run's number and the rest."""
+"""Prefetched rows, or None, by their kind, the run's number and the rest of their keys. Items: a list, by numbers."""
+_Wanted = tuple[type[Row], tuple[Any, ...]]
+_BY_RUN_ID: Final[dict[type[Row], str]] = {
+    CheckpointRow: "checkpoint_of_run",
+    LaneRow: "lane_of_run",
+    EffectRow: "effect_of_run",
+    AttachmentRow: "attachment_of_run",
+    GateRow: "gate_of_run",
+    TimerRow: "timer_of_run",
+    ItemRow: "item_of_run",
+}
+"""The statements that find a row by its run's id and its key."""
+
+
+def _wanted(commit: Commit) -> Iterator[_Wanted]:
+    """The rows that the decision on a commit reads, by their kind and key."""
+    for new in commit.checkpoints:
+        for name in {new.checkpoint_id, new.parent_id if new.needs_parent else ""} - {"", None}:
+            if own_checkpoint_number(name or "") is None:
+                yield CheckpointRow, (new.lane, name)
+        if new.lane:
+            yield LaneRow, (new.lane,)
+    for effect in commit.effects:
+        yield EffectRow, (effect.key,)
+    for gate in (*[new.gate for new in commit.gates], *commit.close_gates):
+        yield GateRow, (gate,)
+    for item in commit.deliver:
+        yield ItemRow, (item.key,)
+        if item.kind in ("answer", "expiry"):
+            yield GateRow, (item.name,)
+        elif item.kind == "timer":
+            yield TimerRow, (item.name,)
+    if commit.create is None or not commit.create.required:  # a new run has no attachments
+        for attached in commit.attachments:
+            yield AttachmentRow, (attached.lane, attached.checkpoint_id, attached.key)
 
 
 class PrefetchedReads:
@@ -78,31 +128,24 @@ class PrefetchedReads:
 
     def __init__(self, link: Connection, sql: Statements, commits: Sequence[Commit]) -> None:
         """Send the requests. It must be inside a pipeline, at whose end the answers arrive."""
-        self._asked: list[tuple[str, tuple[str, ...], type[_Prefetched], psycopg.Cursor[statements.Columns]]] = []
+        self._asked: list[tuple[str, _Wanted, psycopg.Cursor[statements.Columns]]] = []
         for commit in commits:
-            for new in commit.checkpoints:
-                for name in {new.checkpoint_id, new.parent_id if new.needs_parent else ""} - {"", None}:
-                    if own_checkpoint_number(name or "") is not None:
-                        continue
-                    bindings = (commit.run_id, new.lane, name or "")
-                    found = link.execute(sql["checkpoint_of_run"], bindings, binary=True)
-                    self._asked.append((commit.run_id, bindings[1:], CheckpointRow, found))
-            for effect in commit.effects:
-                found = link.execute(sql["effect_of_run"], (commit.run_id, effect.key), binary=True)
-                self._asked.append((commit.run_id, (effect.key,), EffectRow, found))
-            if commit.create is not None and commit.create.required:
-                continue  # a new run has no attachments
-            for place in {(new.lane, new.checkpoint_id, new.key): None for new in commit.attachments}:
-                found = link.execute(sql["attachment_of_run"], (commit.run_id, *place), binary=True)
-                self._asked.append((commit.run_id, place, AttachmentRow, found))
+            for kind, key in dict.fromkeys(_wanted(commit)):
+                found = link.execute(sql[_BY_RUN_ID[kind]], (commit.run_id, *key), binary=True)
+                self._asked.append((commit.run_id, (kind, key), found))
+            if commit.take_items:
+                numbers = tuple(commit.take_items)
+                found = link.execute(sql["items_of_run"], (Bigints(numbers), commit.run_id), binary=True)
+                self._asked.append((commit.run_id, (ItemRow, (numbers,)), found))
 
     def answers(self, rows: dict[str, RunRow]) -> KnownRows:
         """The rows, or None for those that do not exist, by their keys."""
         known: KnownRows = {}
-        for run_id, names, kind, cursor in self._asked:
+        for run_id, (kind, key), cursor in self._asked:
             if run_id in rows:
-                found = cursor.fetchone()
-                known[rows[run_id].run, *names] = statements.row_from(kind, found) if found else None
+                found = [statements.row_from(kind, columns) for columns in cursor.fetchall()]
+                is_list = isinstance(key[0], tuple)
+                known[kind, rows[run_id].run, *key] = found if is_list else found[0] if found else None
         return known
 
 
@@ -133,17 +176,23 @@ class PostgresTransactionReads(SqlTransactionReads):
         return self._numbers.pop()
 
     def checkpoint(self, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
-        place = (run, lane, checkpoint_id)
-        return self.known[place] if place in self.known else super().checkpoint(*place)
+        return self._known(CheckpointRow, super().checkpoint, run, lane, checkpoint_id)
 
-    def effect(self, run: int, key: str) -> EffectRow | None:
-        return self.known[run, key] if (run, key) in self.known else super().effect(run, key)
+    def _first(self, kind: type[Kind], name: str, *bindings: object) -> Kind | None:
+        return self._known(kind, lambda *key: super(PostgresTransactionReads, self)._first(kind, name, *key), *bindings)
 
-    def attachment(self, run: int, lane: str, checkpoint_id: str, key: str) -> AttachmentRow | None:
-        place = (run, lane, checkpoint_id, key)
-        return self.known[place] if place in self.known else super().attachment(*place)
+    def _known(self, kind: type[Kind], read: Callable[..., Kind | None], *key: object) -> Kind | None:
+        """A prefetched row, or the one that `read` finds."""
+        place = (kind, *key)
+        if place in self.known:
+            known: Kind | None = self.known[place]
+            return known
+        return read(*key)
 
     def items(self, run: int, numbers: Sequence[int]) -> list[ItemRow]:
+        place = (ItemRow, run, tuple(numbers))
+        if place in self.known:
+            return list(self.known[place])
         keys = Bigints([statements.key_of(run, number) for number in numbers])
         return [ItemRow(*row) for row in self._fetch("items", keys)]
 

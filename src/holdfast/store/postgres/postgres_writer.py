@@ -26,6 +26,7 @@ from holdfast.store.postgres import write_batch
 from holdfast.store.postgres.dialect import Texts
 from holdfast.store.postgres.errors import interrupt_behind, is_broken, is_idle, is_worth_another_try, translated
 from holdfast.store.postgres.postgres_connection import Connection, Connector
+from holdfast.store.postgres.prepared import PreparedStatements
 from holdfast.store.postgres.transaction import (
     NOTHING,
     CommitOutcomeUnknown,
@@ -49,7 +50,7 @@ class Writer:
         self.link = link
         self._names = names
         self._time = time
-        self._cursor = link.cursor(binary=True)
+        self._prepared = PreparedStatements(link, names.sql)
         self._remembered: dict[str, RunRow] = {}
 
     def commit(self, commits: Sequence[Commit], before: EarlierAttempt) -> list[Outcome]:
@@ -123,7 +124,7 @@ class Writer:
 
     def _save_fast(self, chains: list[write_batch.Chain]) -> dict[int, Committed] | None:
         try:
-            return write_batch.save(self._cursor, self._names.sql, chains)
+            return write_batch.save(self._prepared, chains)
         except psycopg.Error as error:
             if not is_broken(self.link):
                 raise

@@ -119,6 +119,22 @@ SELECT <f.effect> FROM effects f JOIN runs r ON r.run = f.run WHERE r.run_id = ?
 SELECT <a.attachment> FROM attachments a JOIN runs r ON r.run = a.run
 WHERE r.run_id = ? AND a.lane = ? AND a.checkpoint_id = ? AND a.name = ?;
 
+-- name: lane_of_run
+SELECT <l.lane> FROM lanes l JOIN runs r ON r.run = l.run WHERE r.run_id = ? AND l.lane = ?;
+
+-- name: gate_of_run
+SELECT <g.gate> FROM gates g JOIN runs r ON r.run = g.run WHERE r.run_id = ? AND g.gate = ?;
+
+-- name: timer_of_run
+SELECT <t.timer> FROM timers t JOIN runs r ON r.run = t.run WHERE r.run_id = ? AND t.timer = ?;
+
+-- name: item_of_run
+SELECT <i.item> FROM inbox i JOIN runs r ON r.run = i.run WHERE r.run_id = ? AND i.item = ?;
+
+-- name: items_of_run
+SELECT <i.item> FROM unnest(?::bigint[]) AS n (number) CROSS JOIN runs r JOIN inbox i
+ON i.key = r.run * 4294967296 + n.number WHERE r.run_id = ? ORDER BY i.key;
+
 -- name: lock_family
 SELECT <run> FROM runs WHERE family = ? ORDER BY run FOR UPDATE;
 
@@ -141,7 +157,7 @@ SELECT pg_logical_emit_message(true, 'holdfast', 'settled');
 SELECT pg_notify(?, run_id) FROM unnest(?::text[]) AS n (run_id);
 
 -- The fast path of saves, on cached rows: one statement, one round trip, one transaction.
--- save_many divides by zero, so that nothing is written, if any cached row is out of date.
+-- A statement for many commits divides by zero, so that nothing is written, if any cached row is out of date.
 
 -- name: save_one
 WITH moved AS (
@@ -186,25 +202,66 @@ WITH moved AS (
 )
 SELECT family, NULL::bytea FROM moved UNION ALL SELECT family, hash FROM stored;
 
--- name: save_many
+-- Many commits: the parts of one statement.
+
+-- name: move_progress
 WITH moved AS (
     UPDATE runs AS r SET <progress_changes_from_n>, recent = substr(r.commit_id || r.recent, 1, 128)
     FROM unnest(?::bigint[], ?::bytea[], <progress_changing_arrays>) AS n (run, old_commit_id, <progress_changing>)
     WHERE r.run = n.run AND r.commit_id = n.old_commit_id RETURNING r.run
-), added AS (
+)
+
+-- name: move_runs
+WITH moved AS (
+    UPDATE runs AS r SET <run_changes_from_n>, recent = substr(r.commit_id || r.recent, 1, 128)
+    FROM unnest(?::bigint[], ?::bytea[], <run_changing_arrays>) AS n (run, old_commit_id, <run_changing>)
+    WHERE r.run = n.run AND r.commit_id = n.old_commit_id RETURNING r.run
+)
+
+-- name: add_checkpoints
+, added AS (
     INSERT INTO checkpoints (<checkpoint_columns>)
     SELECT <n.checkpoint_columns> FROM unnest(<checkpoint_arrays>)
         AS n (<checkpoint_columns>) JOIN moved ON moved.run = n.run
-), appended AS (
+)
+
+-- name: add_entries
+, appended AS (
     INSERT INTO entries (<entry_columns>)
     SELECT <n.entry_columns> FROM unnest(<entry_arrays>)
         AS n (<entry_columns>) JOIN moved ON moved.run = n.key >> 32
-), stored AS (
+)
+
+-- name: add_effects
+, begun AS (
+    INSERT INTO effects (<effect_columns>)
+    SELECT <n.effect_columns> FROM unnest(<effect_arrays>) AS n (<effect_columns>) JOIN moved ON moved.run = n.run
+)
+
+-- name: add_gates
+, opened AS (
+    INSERT INTO gates (<gate_columns>)
+    SELECT <n.gate_columns> FROM unnest(<gate_arrays>) AS n (<gate_columns>) JOIN moved ON moved.run = n.run
+)
+
+-- name: add_timers
+, armed AS (
+    INSERT INTO timers (<timer_columns>)
+    SELECT <n.timer_columns> FROM unnest(<timer_arrays>) AS n (<timer_columns>) JOIN moved ON moved.run = n.run
+)
+
+-- name: add_chunks
+, stored AS (
     INSERT INTO chunks (family, hash, body)
     SELECT n.family, n.hash, n.body FROM unnest(?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[])
         AS n (run, family, hash, body) JOIN moved ON moved.run = n.run
     ORDER BY n.family, n.hash ON CONFLICT DO NOTHING RETURNING family, hash
 )
+
+-- name: moved_or_nothing
+SELECT 1 / ((SELECT count(*) FROM moved) = ?)::integer, NULL::bytea;
+
+-- name: stored_or_nothing
 SELECT 1 / ((SELECT count(*) FROM moved) = ?)::integer, NULL::bytea UNION ALL SELECT family, hash FROM stored;
 
 -- All other commits: the rows of a decision, one statement for each kind.

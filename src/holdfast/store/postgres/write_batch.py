@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-import psycopg
 from psycopg.errors import DivisionByZero, UniqueViolation
 
 from holdfast.limits import MIB
 from holdfast.model.commit import Commit, Committed, Refused, commit_bytes
 from holdfast.model.rows import RunRow
 from holdfast.store.decide import Decision, decide
-from holdfast.store.postgres.dialect import Column, Statements, Texts, columns_of
+from holdfast.store.postgres.dialect import Column, Texts, columns_of
 from holdfast.store.postgres.postgres_reads import NeedsRead, OptimisticReads, no_lease
+from holdfast.store.postgres.prepared import PreparedStatements, keys_of
 from holdfast.store.sql.statements import (
     APPENDED,
     ATTACHED,
@@ -127,8 +127,7 @@ class Batch:
         rows["take_items"] += [(key_of(run, i.number), *ITEMS.bind_changes(i)) for i in made.taken]
         self._add("insert_messages", MESSAGES, run, made.messages)
         rows["drop_messages"] += [(key_of(run, number),) for number in commit.sent]
-        woken = made.run.ready_us > 0 and (old is None or old.ready_us != made.run.ready_us)
-        if woken or made.items:
+        if made.items or _wakes(made.run, old):
             self._notify.append(commit.run_id)
 
     def _add(self, name: str, table: Table, run: int, rows: Iterable[object]) -> None:
@@ -147,13 +146,11 @@ class Batch:
             yield "notify", (channel, Texts(self._notify))
 
 
-# The fast path: one statement for commits that only add to cached runs.
+# The fast path: one statement for commits that change cached runs and only add to them.
 #
 # A decision is made on the cached row, and written if the stored row still has the same commit id. Nothing is read or
 # locked before. Several commits of one run form a chain: all their rows are written, and the run's row as the last of
 # them leaves it. If a cached row is out of date, or a row assumed to be new exists, nothing is written.
-
-Cursor = psycopg.Cursor[Columns]
 
 _OPTIMISTIC: Final = OptimisticReads()
 _FAST_BYTES_MAX: Final = 1 * MIB
@@ -163,39 +160,46 @@ _FAST_BYTES_MAX: Final = 1 * MIB
 class Chain:
     """Commits of one run, each decided on the row that the one before it leaves."""
 
-    __slots__ = ("links", "old", "row")
+    __slots__ = ("links", "old", "progress", "row")
 
     def __init__(self, row: RunRow) -> None:
         self.old = row
         self.row = row
+        self.progress = True
+        """Whether the commits change nothing else in the run's row."""
         self.links: list[tuple[int, Decision, Commit]] = []
         """Each commit with its place in the batch and its decision."""
 
     def add(self, index: int, made: Decision, commit: Commit) -> None:
         self.links.append((index, made, commit))
+        self.progress = self.progress and made.progress
         self.row = made.run
 
 
 def decide_fast(row: RunRow, commit: Commit, now_us: int) -> Decision | None:
-    """The decision on a cached row, or None if the commit cannot take the fast path.
-
-    Such a commit adds a checkpoint, an entry or an attachment, so it can be recognised if the connection is lost.
-    """
+    """The decision on a cached row, or None if the commit cannot take the fast path."""
     if commit_bytes(commit) > _FAST_BYTES_MAX:
         return None
-    if commit.timers or commit.sent or commit.drop_timers or commit.send or commit.take_items or commit.metadata:
+    if commit.sent or commit.drop_timers or commit.send or commit.take_items or commit.metadata:
         return None
+    if commit.deliver or commit.close_gates or any(effect.state != "intent" for effect in commit.effects):
+        return None  # these change gates and effects that exist
     try:
         made = decide(row, commit, now_us, no_lease, _OPTIMISTIC)
     except NeedsRead:
         return None
     if isinstance(made, Refused) or not made.fresh:
         return None
-    if made.effects or made.gates or made.items or made.lanes or made.replaced:
+    if made.items or made.lanes or made.replaced:
         return None
     if made.attachments:
-        return made if _only_attaches(row, made) else None
-    return made if made.progress and (made.checkpoints or made.entries) else None
+        return made if not commit.timers and _only_attaches(row, made) else None
+    return made if made.progress or not _wakes(made.run, row) else None
+
+
+def _wakes(run: RunRow, old: RunRow | None) -> bool:
+    """Whether a change makes the run ready, so that listeners are notified."""
+    return run.ready_us > 0 and (old is None or old.ready_us != run.ready_us)
 
 
 def _only_attaches(row: RunRow, made: Decision) -> bool:
@@ -203,83 +207,119 @@ def _only_attaches(row: RunRow, made: Decision) -> bool:
     changed = {"attached", "updated_us", "commit_id", "seal"}
     same = all(getattr(row, name) == getattr(made.run, name) for name in row.__struct_fields__ if name not in changed)
     places = {(a.lane, a.checkpoint_id, a.key) for a in made.attachments}
-    return same and len(places) == len(made.attachments) and not (made.checkpoints or made.entries)
+    return same and len(places) == len(made.attachments) and not (made.checkpoints or made.entries or made.gates)
 
 
-def save(cursor: Cursor, sql: Statements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
+def save(prepared: PreparedStatements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
     """Write the chains. The outcomes by the commits' places in the batch, or None if nothing was written."""
     try:
-        return _save(cursor, sql, chains)
+        return _save(prepared, chains)
     except UniqueViolation:  # a row that was assumed to be new exists
         return None
 
 
-def _save(cursor: Cursor, sql: Statements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
-    _, made, _ = chains[0].links[0]
-    is_single = len(chains) == 1 and len(chains[0].links) == 1
-    if is_single and made.attachments:
-        return _attach(cursor, sql["attach_new"], chains[0])
-    if any(made.attachments for chain in chains for _, made, _ in chain.links):
+def _save(prepared: PreparedStatements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
+    if len(chains) == 1 and len(chains[0].links) == 1:
+        made = chains[0].links[0][1]
+        if made.attachments:
+            return _attach(prepared, chains[0])
+        if _is_small(chains[0].links[0]):
+            return _save_one(prepared, chains[0]) if made.checkpoints else _append_one(prepared, chains[0])
+    elif any(made.attachments for chain in chains for _, made, _ in chain.links):
         return None
-    if is_single and len(made.checkpoints) == 1 and not made.entries:
-        return _save_one(cursor, sql, chains[0])
-    if is_single and len(made.entries) == 1 and not made.checkpoints:
-        return _append_one(cursor, sql, chains[0])
-    return _save_many(cursor, sql["save_many"], chains)
+    return _save_many(prepared, chains)
 
 
-def _save_one(cursor: Cursor, sql: Statements, chain: Chain) -> dict[int, Committed] | None:
+def _is_small(link: tuple[int, Decision, Commit]) -> bool:
+    """Whether a commit adds one checkpoint or one entry, and nothing else."""
+    _, made, commit = link
+    if not made.progress or made.effects or made.gates or commit.timers or (made.entries and commit.chunks):
+        return False
+    return len(made.checkpoints) + len(made.entries) == 1
+
+
+def _save_one(prepared: PreparedStatements, chain: Chain) -> dict[int, Committed] | None:
     """The most common save. Without arrays it takes half the time of `_save_many`."""
     index, made, commit = chain.links[0]
     row, (checkpoint,) = made.run, made.checkpoints
     key, _, *columns = CHECKPOINTS.bind(row.run, checkpoint)
     bindings = (*PROGRESS.bind_changes(row), row.run, chain.old.commit_id, key, *columns)
     if not commit.chunks:
-        cursor.execute(sql["save_one"], bindings)
-        return {index: made.outcome(len(checkpoint.root))} if cursor.rowcount == 1 else None
+        done = prepared.execute(("save_one",), bindings)
+        return {index: made.outcome(len(checkpoint.root))} if done.command_tuples == 1 else None
     chunks = columns_of("bb", [(chunk.hash, chunk.body) for chunk in commit.chunks])
-    found = cursor.execute(sql["save_one_with_chunks"], (*bindings, *chunks)).fetchall()
+    found = keys_of(prepared.execute(("save_one_with_chunks",), (*bindings, *chunks)))
     return {index: made.outcome(added_bytes(made, commit, set(found)))} if found else None
 
 
-def _attach(cursor: Cursor, statement: bytes, chain: Chain) -> dict[int, Committed] | None:
+def _attach(prepared: PreparedStatements, chain: Chain) -> dict[int, Committed] | None:
     """Attach values, as each task of a graph does."""
     index, made, commit = chain.links[0]
     row = made.run
     added = columns_of(ATTACHMENTS.shape, [ATTACHMENTS.bind(row.run, a) for a in made.attachments])
     chunks = columns_of("bb", [(chunk.hash, chunk.body) for chunk in commit.chunks])
     bindings = (*ATTACHED.bind_changes(row), row.run, chain.old.commit_id, *added, *chunks)
-    found = cursor.execute(statement, bindings).fetchall()
+    found = keys_of(prepared.execute(("attach_new",), bindings))
     return {index: made.outcome(added_bytes(made, commit, set(found)))} if found else None
 
 
-def _append_one(cursor: Cursor, sql: Statements, chain: Chain) -> dict[int, Committed] | None:
+def _append_one(prepared: PreparedStatements, chain: Chain) -> dict[int, Committed] | None:
     """Append one entry, as each step of a workflow does."""
     index, made, _ = chain.links[0]
     row, (entry,) = made.run, made.entries
     bindings = (*APPENDED.bind_changes(row), row.run, chain.old.commit_id, *ENTRIES.bind(row.run, entry))
-    cursor.execute(sql["append_one"], bindings)
-    return {index: made.outcome()} if cursor.rowcount == 1 else None
+    done = prepared.execute(("append_one",), bindings)
+    return {index: made.outcome()} if done.command_tuples == 1 else None
 
 
-def _save_many(cursor: Cursor, statement: bytes, chains: Sequence[Chain]) -> dict[int, Committed] | None:
-    moved, checkpoints, entries, chunks = [], [], [], []
+class _NewRows(NamedTuple):
+    """The rows that chains add, by kind."""
+
+    checkpoints: list[Columns]
+    entries: list[Columns]
+    effects: list[Columns]
+    gates: list[Columns]
+    timers: list[Columns]
+    chunks: list[Columns]
+
+    def add(self, made: Decision, commit: Commit) -> None:
+        run, family = made.run.run, made.run.family
+        self.checkpoints.extend([CHECKPOINTS.bind(run, c) for c in made.checkpoints])
+        self.entries.extend([ENTRIES.bind(run, e) for e in made.entries])
+        self.effects.extend([EFFECTS.bind(run, e) for e in made.effects])
+        self.gates.extend([GATES.bind(run, g) for g in made.gates])
+        self.timers.extend([TIMERS.bind(run, t) for t in commit.timers])
+        self.chunks.extend([(run, family, chunk.hash, chunk.body) for chunk in commit.chunks])
+
+
+_ADDED: Final = {
+    "add_checkpoints": CHECKPOINTS.shape,
+    "add_entries": ENTRIES.shape,
+    "add_effects": EFFECTS.shape,
+    "add_gates": GATES.shape,
+    "add_timers": TIMERS.shape,
+    "add_chunks": "iibb",
+}
+"""The parts that insert them, in the order of `_NewRows`, with the types of their columns."""
+
+
+def _save_many(prepared: PreparedStatements, chains: Sequence[Chain]) -> dict[int, Committed] | None:
+    moved, rows = [], _NewRows([], [], [], [], [], [])
+    is_progress = all(chain.progress for chain in chains)
+    table, first = (PROGRESS, "move_progress") if is_progress else (RUNS, "move_runs")
     for chain in sorted(chains, key=lambda chain: (chain.old.family, chain.old.run)):
         row, old = chain.row, chain.old
-        moved.append((row.run, old.commit_id, *PROGRESS.bind_changes(row)))
+        moved.append((row.run, old.commit_id, *table.bind_changes(row)))
         for _, made, commit in chain.links:
-            checkpoints += [CHECKPOINTS.bind(row.run, c) for c in made.checkpoints]
-            entries += [ENTRIES.bind(row.run, e) for e in made.entries]
-            chunks += [(row.run, row.family, chunk.hash, chunk.body) for chunk in commit.chunks]
-    bindings: Columns = (
-        *columns_of(f"ib{PROGRESS.changing_shape}", moved),
-        *columns_of(CHECKPOINTS.shape, checkpoints),
-        *columns_of(ENTRIES.shape, entries),
-        *columns_of("iibb", chunks),
-        len(moved),
-    )
+            rows.add(made, commit)
+    names, bindings = [first], columns_of(f"ib{table.changing_shape}", moved)
+    for added, (name, shape) in zip(rows, _ADDED.items(), strict=True):
+        if added:
+            names.append(name)
+            bindings += columns_of(shape, added)
+    names.append("stored_or_nothing" if rows.chunks else "moved_or_nothing")
     try:
-        _, *found = cursor.execute(statement, bindings).fetchall()
+        _, *found = keys_of(prepared.execute(tuple(names), (*bindings, len(moved))))
     except DivisionByZero:
         return None
     stored = set(found)
@@ -290,7 +330,7 @@ def _save_many(cursor: Cursor, statement: bytes, chains: Sequence[Chain]) -> dic
     }
 
 
-def added_bytes(made: Decision, commit: Commit, stored: set[Columns]) -> int:
+def added_bytes(made: Decision, commit: Commit, stored: set[tuple[int, bytes | None]]) -> int:
     """How many bytes of state a commit added. Removes the chunks it stored from `stored`."""
     roots = [row.root for row in (*made.checkpoints, *made.replaced)] + [row.root for row in made.attachments]
     added = sum(map(len, roots))
