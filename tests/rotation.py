@@ -248,7 +248,7 @@ ROTATED: Final = {
         "test_a_server_killed_at_an_approval_has_recorded_it_once_or_not_at_all",
         "test_of_two_servers_that_record_approvals_one_is_killed_and_none_counts_twice",
     ),
-    "tests/web/test_masking.py": ("test_a_masked_text_occurs_on_no_page_of_its_run",),
+    "tests/web/test_mask.py": ("test_a_masked_text_occurs_on_no_page_of_its_run",),
     "tests/web/test_openapi.py": ("test_no_request_fails_on_the_server_and_every_response_is_as_documented",),
     "tests/web/test_restart.py": (
         "test_a_logout_survives_a_killed_server",

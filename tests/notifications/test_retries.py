@@ -10,8 +10,8 @@ import pytest
 import holdfast
 from holdfast.errors import StorageFailed
 from holdfast.notifications import Attempt, Message
-from holdfast.notifications.circuit import Circuit
 from holdfast.notifications.delivery import later, refused
+from holdfast.notifications.workflow import Circuit
 from tests.harness import ShiftedClock, until
 from tests.notifications.receivers import Recorder, recorder
 from tests.notifications.test_messages import message

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.web import User
-from holdfast.web.api.operations import OPERATIONS
+from holdfast.web.api.operation_table import OPERATIONS
 from holdfast.web.security import HEADER_BYTES_MAX
 from tests.web.acting import STORES, Api, World, world
 from tests.web.clients import Served

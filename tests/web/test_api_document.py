@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.web.api.failure import STATUSES
-from holdfast.web.api.operations import OPERATIONS
+from holdfast.web.api.operation_table import OPERATIONS
 from tests.cli.processes import environment
 from tests.web.processes import WebProcess
 

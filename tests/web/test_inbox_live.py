@@ -137,6 +137,15 @@ def test_a_card_that_was_typed_into_stays_also_if_another_process_serves_the_pag
         assert response.status_code == 200
 
 
+def test_what_waits_for_a_user_is_what_it_can_answer_now(world: InboxWorld) -> None:
+    world.ask("One?", expires=60)
+    assert len(cards(world.page("ana", "/?mine=1"))) == 1
+    assert cards(world.page("vera", "/?mine=1")) == [], "a viewer answers nothing"
+    world.clock.advance(61)
+    assert cards(world.page("ana", "/?mine=1")) == [], "no worker has closed it yet"
+    assert len(cards(world.page("ana"))) == 1
+
+
 def test_a_card_stays_when_its_gate_is_given_to_others(world: InboxWorld) -> None:
     gate = world.ask("One?")
     before = world.page("ana", "/?mine=1")

@@ -19,7 +19,7 @@ from holdfast.web.api.examples import RESULTS
 from holdfast.web.api.failure import CODES, STATUSES
 from holdfast.web.api.openapi import document
 from holdfast.web.api.operation import PREFIX
-from holdfast.web.api.operations import OPERATIONS
+from holdfast.web.api.operation_table import OPERATIONS
 from holdfast.web.security import RateLimit
 from tests.web.acting import World, world
 

@@ -6,14 +6,15 @@ run sleeps, so no claim is held. After the last attempt the run fails, and a ret
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from holdfast.errors import StorageError
-from holdfast.notifications.circuit import Circuit
 from holdfast.notifications.composer import Composer, Over
 from holdfast.notifications.delivery import Attempt, NotDelivered, Target, later
 from holdfast.notifications.events import CONFIGURED, Event
+from holdfast.notifications.message import Message
 from holdfast.runtime.run import Run
 
 RETRY_S: Final = (10.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0)
@@ -24,6 +25,11 @@ _ELSEWHERE_S: Final = 10.0
 _ELSEWHERE_S_MAX: Final = 600.0
 _ELSEWHERE_MAX: Final = 100
 """A process without the target leaves its notification to others, for at most so many times: about sixteen hours."""
+
+SLOW_S: Final = 1.0
+SLOW_MAX: Final = 3
+"""After so many slow failures in a row the target is spared."""
+SPARED_S: Final = 30.0
 
 Notify = Callable[[Run, Event], Attempt]
 
@@ -83,3 +89,30 @@ def _spread(event_id: str, number: int) -> float:
     """A factor around 1 that is the same whenever the run is replayed."""
     chance = int(event_id[(2 * number) % 24 :][:4], 16) / 0xFFFF
     return 1 + _SPREAD * (2 * chance - 1)
+
+
+class Circuit:
+    """Sends to one target, and spares it for a while if it does not respond: it would delay the messages to others.
+
+    Only a few attempts are made at a time. What it remembers concerns this process only.
+    """
+
+    def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
+        self.target = target
+        self._clock = clock
+        self._slow = 0
+        self._spared_until = float("-inf")
+
+    def send(self, message: Message, left: tuple[str, ...], *, is_last: bool) -> Attempt:
+        """Send the message, unless the target did not respond a moment ago. The last attempt is always made."""
+        began_at = self._clock()
+        if began_at < self._spared_until and not is_last:
+            return later("it did not respond to other messages", self._spared_until - began_at, left)
+        attempt = self.target.send(message, left)
+        if attempt.state != "later" or self._clock() < began_at + SLOW_S:
+            self._slow = 0
+        elif self._slow + 1 < SLOW_MAX:
+            self._slow += 1
+        else:
+            self._slow, self._spared_until = SLOW_MAX - 1, self._clock() + SPARED_S  # then one attempt decides
+        return attempt

@@ -25,7 +25,7 @@ from holdfast.operations.gates import gate_info
 from holdfast.runtime.answers import Place, place_of
 from holdfast.store.port import RunQuery
 from holdfast.web.identity import User
-from holdfast.web.masking import Masker
+from holdfast.web.mask import Masker
 from holdfast.web.render import as_json
 from holdfast.web.site import Site
 
@@ -102,6 +102,15 @@ def has_expired(gate: GateInfo, now_us: int) -> bool:
     return gate.expires_at is not None and gate.expires_at.timestamp() * US <= now_us
 
 
+def refusal_of(user: User, gate: GateInfo, now_us: int) -> str:
+    """Why a user cannot answer a gate; empty if it can."""
+    if not user.has_role("approver"):
+        return f"answering needs the role approver, and {user.name!r} is {user.role}"
+    if gate.state == "open" and has_expired(gate, now_us):
+        return "it has expired"
+    return gate.may_answer(user.name, user.groups) or ""
+
+
 def _digest(*parts: object) -> str:
     return blake2b("\0".join(map(str, parts)).encode(), digest_size=9).hexdigest()
 
@@ -130,7 +139,7 @@ class Filter(NamedTuple):
         found = {**self._asdict(), "mine": "1" if self.mine else ""}
         return {name: str(value) for name, value in found.items() if value}
 
-    def fits(self, entry: Entry, user: User) -> bool:
+    def fits(self, entry: Entry, user: User, now_us: int) -> bool:
         """Whether a gate is listed for this user."""
         if not user.can_see(entry.workflow) or self.workflow not in ("", entry.workflow):
             return False
@@ -141,7 +150,7 @@ class Filter(NamedTuple):
             self.purpose in ("", info.purpose)
             and (not self.person or self.person in info.who)
             and (not self.group or f"{GROUP}{self.group.removeprefix(GROUP)}" in info.who)
-            and (not self.mine or info.may_answer(user.name, user.groups) is None)
+            and (not self.mine or not refusal_of(user, info, now_us))
             and self._finds(entry)
         )
 
@@ -256,9 +265,10 @@ class GateList:
         """The page after a place, with one more; how many gates are open, and how many fit."""
         found: list[Entry] = []
         total = fitting = 0
+        now_us = self.now_us
         for entry in entries:
             total += user.can_see(entry.workflow)
-            if not choice.fits(entry, user):
+            if not choice.fits(entry, user, now_us):
                 continue
             fitting += 1
             if len(found) <= limit and (place is None or entry.place > place):
@@ -309,7 +319,7 @@ class GateList:
         query = RunQuery(statuses=(WAITING,), workflow=THREADS, limit=THREADS_MAX)
         found: list[Entry] = []
         for run in self.site.store.access.core.port.runs(query):
-            found += [entry for entry in self._interrupts_of(run) if choice.fits(entry, user)]
+            found += [entry for entry in self._interrupts_of(run) if choice.fits(entry, user, self.now_us)]
             if len(found) >= limit:
                 break
         return sorted(found[:limit], key=lambda entry: entry.opened_us)

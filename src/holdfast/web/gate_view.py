@@ -18,7 +18,7 @@ from holdfast.inspect.views import PendingCancel
 from holdfast.model.views import Effect, GateInfo
 from holdfast.operations.views import moment
 from holdfast.web.forms import FormView
-from holdfast.web.gate_list import Entry, GateList
+from holdfast.web.gate_list import Entry, GateList, refusal_of
 from holdfast.web.markdown import CHARS_MAX, plain_line, render
 from holdfast.web.shown import CHARS_MAX as SHOWN_CHARS_MAX
 from holdfast.web.shown import Shown, show
@@ -54,6 +54,11 @@ def typed_gates(c: Context) -> list[tuple[str, str]]:
     """The run and the name of the gates whose forms the user has typed into; app.js sends them with a live update."""
     found = [place.partition("/") for place in c.request.headers.get("X-Typed", "").split()[:TYPED_MAX]]
     return [(unquote(run_id), unquote(gate)) for run_id, _, gate in found]
+
+
+def info_url(c: Context, gate: GateInfo) -> str:
+    """The page of a gate; empty for an interrupt of LangGraph, which only its graph can answer."""
+    return "" if gate.purpose == INTERRUPT else gate_url(c, gate.run_id, gate.gate)
 
 
 class GateView:
@@ -179,13 +184,9 @@ class GateView:
             return "it cannot be read"
         if self.is_interrupt:
             return "it is an interrupt of a LangGraph thread, which is answered through its graph"
-        if not user.has_role("approver"):
-            return f"answering needs the role approver, and {user.name!r} is {user.role}"
-        if info.state == "open" and self.is_expired:
-            return "it has expired"
         if self.cancel is not None:
             return f"{self.cancel.by!r} has requested to cancel the run, which reads no answer after that"
-        return info.may_answer(user.name, user.groups) or ""
+        return refusal_of(user, info, GateList.of(self._c.site).now_us)
 
     @functools.cached_property
     def cancel(self) -> PendingCancel | None:

@@ -26,7 +26,7 @@ class Page(NamedTuple):
 
 def pages() -> list[Page]:
     """All routes. Ids in paths are percent-encoded, a slash too."""
-    from holdfast.web.api import operations
+    from holdfast.web.api import operation_table
     from holdfast.web.pages import (
         act,
         batch,
@@ -45,4 +45,4 @@ def pages() -> list[Page]:
 
     acting = [*act.PAGES, *rollback_dialog.PAGES, *fork_dialog.PAGES, *start.PAGES]
     looking = [*runs.PAGES, *run.PAGES, *run_journal.PAGES, *run_state.PAGES, *run_family.PAGES]
-    return [*login.PAGES, *inbox.PAGES, *gate.PAGES, *batch.PAGES, *looking, *acting, *operations.PAGES]
+    return [*login.PAGES, *inbox.PAGES, *gate.PAGES, *batch.PAGES, *looking, *acting, *operation_table.PAGES]

@@ -6,10 +6,15 @@ An action is only recorded here; a worker carries it out. The sentences say what
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from holdfast.errors import Conflict, RunNotFound
+from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
 from holdfast.model.rows import AT_WORK, CANCELLED, FAILED, PAUSED, READY, TERMINAL, WAITING, RunRow
 from holdfast.store.capabilities import WorkerRegistry
 from holdfast.store.checksum import verify_run
@@ -130,3 +135,53 @@ def with_warning(c: Context, workflow: str, sentence: str) -> str:
 def reassigner_groups(c: Context) -> tuple[str, ...] | None:
     """The groups with which the user reassigns a gate that it may answer; None: an operator may reassign every gate."""
     return None if c.user.has_role("operator") else c.user.groups
+
+
+# --- plans ---------------------------------------------------------------------------------------------------------
+
+REFUSED: Final = "it concerns effects of runs that you may not see; a user that sees their workflows can do it"
+
+
+def visible_plan(c: Context, plan: RollbackPlan) -> tuple[RollbackPlan, int]:
+    """The plan without effects and ids of runs that the user may not see, and how many effects were left out."""
+    if c.user.sees_all:
+        return plan, 0
+
+    @cache
+    def is_visible(run_id: str) -> bool:
+        try:
+            c.visible(run_id)
+        except RunNotFound:
+            return False
+        return True
+
+    def effects(found: Iterable[EffectPlan]) -> tuple[EffectPlan, ...]:
+        return tuple(one for one in found if one.run_id == plan.run_id or is_visible(one.run_id))
+
+    def runs(found: Iterable[str]) -> tuple[str, ...]:
+        return tuple(run_id for run_id in found if is_visible(run_id))
+
+    seen = msgspec.structs.replace(
+        plan,
+        undo=effects(plan.undo),
+        irreversible=effects(plan.irreversible),
+        in_doubt=effects(plan.in_doubt),
+        compensated=effects(plan.compensated),
+        detached_effects=effects(plan.detached_effects),
+        children=runs(plan.children),
+        detached=runs(plan.detached),
+        forks=runs(plan.forks),
+    )
+    return seen, _count(plan) - _count(seen)
+
+
+def _count(plan: RollbackPlan) -> int:
+    parts = (plan.undo, plan.irreversible, plan.in_doubt, plan.compensated, plan.detached_effects)
+    return sum(map(len, parts))
+
+
+def hidden_text(count: int) -> str:
+    """A sentence about the effects that were left out; empty if there are none."""
+    if not count:
+        return ""
+    return f"{count} effect{'s' if count != 1 else ''} of runs that you may not see"

@@ -15,7 +15,7 @@ from holdfast.inspect.run_list import PAGE, RunFilter, run_page
 from holdfast.model.rows import STATUSES
 from holdfast.notifications.events import WORKFLOW as NOTIFY
 from holdfast.operations.views import metadata_pairs
-from holdfast.web.masking import Masker, covers_masked
+from holdfast.web.mask import Masker, covers_masked
 
 if TYPE_CHECKING:
     from holdfast.web.site import Context, Values

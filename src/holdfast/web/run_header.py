@@ -17,9 +17,9 @@ from holdfast.operations.read import known_run
 from holdfast.operations.views import run_info
 from holdfast.state.json_preview import Readable
 from holdfast.store.port import Select
-from holdfast.web.links import gate_url
+from holdfast.web.gate_view import info_url
 from holdfast.web.markdown import plain_line
-from holdfast.web.masking import Masker
+from holdfast.web.mask import Masker
 from holdfast.web.run_actions import with_warning
 from holdfast.web.tree import one_line
 from holdfast.web.workflow_catalog import input_names
@@ -195,7 +195,7 @@ class OpenRun:
     def _wait(self, one: Waiting, gate: GateInfo | None) -> Wait:
         if one.reason == "person" and gate is not None:
             reason, name = ("Interrupt", gate.gate) if gate.purpose == INTERRUPT else ("Gate", gate.name)
-            return Wait(reason, name, "", gate_url(self.c, gate), one.since, one.until)
+            return Wait(reason, name, "", info_url(self.c, gate), one.since, one.until)
         if one.reason == "child":
             url = self.c.run_url(one.what) if is_visible(self.c, one.what) else ""
             return Wait("Child run", one.what, "", url, one.since, one.until)

@@ -15,7 +15,7 @@ from holdfast.runtime.replay_input import first_entry, resume_of
 from holdfast.runtime.run_history import RunHistory, read_history
 from holdfast.state.json_preview import to_jsonable
 from holdfast.store.port import CheckpointQuery
-from holdfast.web.masking import Masker, mask
+from holdfast.web.mask import Masker, mask
 
 if TYPE_CHECKING:
     import datetime as dt

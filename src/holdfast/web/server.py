@@ -31,9 +31,10 @@ from holdfast.errors import (
     StorageError,
 )
 from holdfast.open_store import open as open_store
+from holdfast.web.api.failure import error_text
 from holdfast.web.identity import ANONYMOUS
 from holdfast.web.live import Live
-from holdfast.web.masking import check_masks
+from holdfast.web.mask import check_masks
 from holdfast.web.render import renderer
 from holdfast.web.routes import Page, pages
 from holdfast.web.security import STATIC, Guard, Host, HostRules, RateLimit, failed, log_failure, refuse, safe_path
@@ -312,10 +313,10 @@ def _status(error: HoldfastError) -> int:
 
 
 def _text(error: HoldfastError) -> str:
-    """The message of an error. Advice in the words of the library, and paths of a store, do not belong on a page."""
+    """What an error says, without paths of a store."""
     if isinstance(error, StorageError):
         return "the store cannot be used at the moment; try again later"
-    return error.problem if error.hint_code else str(error)
+    return error_text(error)
 
 
 def _failure(context: Context, page: Page, status: int, text: str) -> Response:

@@ -136,7 +136,7 @@ class Options(msgspec.Struct, rename="kebab", kw_only=True):
 def _serve(session: Session, options: Options, timeout: float, opens: bool) -> int:
     from holdfast.web.http_server import bind, is_loopback, serve
     from holdfast.web.live import Live
-    from holdfast.web.masking import check_masks
+    from holdfast.web.mask import check_masks
     from holdfast.web.render import renderer
     from holdfast.web.security import HostRules
     from holdfast.web.server import build

@@ -16,9 +16,9 @@ from holdfast.operations.views import RESUME
 from holdfast.state.json_preview import to_jsonable
 from holdfast.web.api import schemas
 from holdfast.web.api.timeline_schemas import Attempt, Row, Timeline
-from holdfast.web.gate_list import has_expired
-from holdfast.web.masking import Masker
-from holdfast.web.plan_visibility import visible_plan
+from holdfast.web.gate_list import refusal_of
+from holdfast.web.mask import Masker
+from holdfast.web.run_actions import visible_plan
 from holdfast.web.site import Context
 from holdfast.web.workflow_catalog import input_names
 
@@ -81,11 +81,7 @@ class Converter:
     def gate(self, gate: GateInfo) -> schemas.Gate:
         """A gate, and whether the user of the request may answer it."""
         user, shown = self._user, self.masker.gate(gate)
-        may_not = gate.may_answer(user.name, user.groups)
-        if may_not is None and has_expired(gate, self._c.store.access.core.clock.now_us()):
-            may_not = "it has expired"
-        if may_not is None and not user.has_role("approver"):
-            may_not = f"this needs the role approver, and {user.name!r} is {user.role}"
+        may_not = refusal_of(user, gate, self._c.store.access.core.clock.now_us()) or None
         return self.result(
             schemas.Gate,
             shown,

@@ -99,6 +99,11 @@ def status_of(error: HoldfastError, *, changes: bool) -> int:
     return 500 if isinstance(error, DamagedData) else 409
 
 
+def error_text(error: HoldfastError) -> str:
+    """What an error says, without advice in the words of the library."""
+    return error.problem if error.hint_code else str(error)
+
+
 def code_of(error: HoldfastError) -> str:
     """The code of an error of Holdfast: its class name in snake case."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
@@ -110,9 +115,7 @@ def from_error(error: HoldfastError, *, changes: bool) -> Response:
     listed = [str(problem) for problem in problems] if isinstance(problems, (list, tuple)) else []
     facts = {name: getattr(error, name, None) for name in _FACTS}
     details = {name: value for name, value in facts.items() if isinstance(value, (str, int, float))}
-    # Advice in the words of the library does not help a client of the API.
-    message = error.problem if error.hint_code else str(error)
-    detail = ErrorDetail(code=code_of(error), message=message, problems=listed, details=details)
+    detail = ErrorDetail(code=code_of(error), message=error_text(error), problems=listed, details=details)
     return _response(status_of(error, changes=changes), detail)
 
 

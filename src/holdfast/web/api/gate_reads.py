@@ -11,7 +11,7 @@ from holdfast.model.views import GateInfo
 from holdfast.web.api import requests, schemas
 from holdfast.web.api.convert import Converter
 from holdfast.web.api.operation import run_of
-from holdfast.web.gate_list import has_expired
+from holdfast.web.gate_list import refusal_of
 from holdfast.web.site import Context
 
 _READS_MAX: Final = 20
@@ -43,10 +43,7 @@ def list_gates(c: Context, query: requests.GatesQuery) -> schemas.GatePage:
 def _fits(c: Context, query: requests.GatesQuery, gate: GateInfo) -> bool:
     if not c.user.can_see(gate.workflow) or query.workflow not in ("", gate.workflow):
         return False
-    if not query.mine:
-        return True
-    is_over = gate.state == "open" and has_expired(gate, c.store.access.core.clock.now_us())
-    return not is_over and gate.may_answer(c.user.name, c.user.groups) is None
+    return not query.mine or not refusal_of(c.user, gate, c.store.access.core.clock.now_us())
 
 
 def get_gate(c: Context) -> schemas.Gate:

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.web.api.examples import PATHS, RESULTS
 from holdfast.web.api.failure import STATUSES, Error, ErrorDetail
 from holdfast.web.api.operation import PREFIX, Operation
-from holdfast.web.api.operations import OPERATIONS
+from holdfast.web.api.operation_table import OPERATIONS
 from holdfast.web.api.schemas import Id
 
 Json = dict[str, Any]

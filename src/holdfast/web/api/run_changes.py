@@ -12,9 +12,8 @@ from holdfast.web.api.convert import Converter
 from holdfast.web.api.failure import ApiError, encode
 from holdfast.web.api.gate_reads import find_gate, gate_of
 from holdfast.web.api.operation import PREFIX, Reply, run_of
-from holdfast.web.masking import MASKED
-from holdfast.web.plan_visibility import REFUSED, visible_plan
-from holdfast.web.run_actions import with_warning
+from holdfast.web.mask import MASKED
+from holdfast.web.run_actions import REFUSED, visible_plan, with_warning
 from holdfast.web.run_places import masked_edit, parse_place, require_workflow
 from holdfast.web.run_start import start as start_workflow
 from holdfast.web.site import Context

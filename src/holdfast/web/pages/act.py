@@ -13,10 +13,13 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, RunError, RunNotFound
 from holdfast.inspect.timeline import timeline
 from holdfast.inspect.views import Timeline
-from holdfast.web.masking import Masker
+from holdfast.model.rows import RunRow
+from holdfast.web.api.failure import error_text
+from holdfast.web.mask import Masker
 from holdfast.web.routes import Page
 from holdfast.web.run_actions import ACTIONS, TITLES, Action, act, forecast, missing_worker, read_run
 from holdfast.web.run_filter import matching_runs
+from holdfast.web.run_places import require_workflow
 from holdfast.web.site import Context
 
 BULK_MAX: Final = 500
@@ -37,13 +40,20 @@ def refused(c: Context, run_id: str, title: str, error: HoldfastError) -> Respon
     """The page for an action that was refused: why, and the state of the run now."""
     status = 409 if isinstance(error, (Conflict, RunError)) else 404 if isinstance(error, NotFound) else 400
     now = describe(c, run_id)
-    data = {"title": f"{title}: not possible", "run_id": run_id, "text": _message(error), "now": now}
+    data = {"title": f"{title}: not possible", "run_id": run_id, "text": error_text(error), "now": now}
     return c.page("act_refused.html", data, status=status)
 
 
-def _message(error: HoldfastError) -> str:
-    """The message of an error. Advice in the words of the library does not belong on a page."""
-    return error.problem if error.hint_code else str(error)
+def workflow_run(c: Context, title: str) -> RunRow | Response:
+    """The run of the path; the page of a refusal if no workflow executes it."""
+    c.section = "Runs"
+    run_id = c.run_id()
+    row = read_run(c, run_id)
+    try:
+        require_workflow(c, row)
+    except RunError as error:
+        return refused(c, run_id, title, error)
+    return row
 
 
 class Now(NamedTuple):
@@ -224,7 +234,7 @@ def _outcome(c: Context, action: Action, run_id: str, incarnation: str) -> Outco
         c.visible(run_id)
         return Outcome(run_id, _act_on(c, action, run_id, incarnation), is_done=True)
     except (Conflict, RunError, InvalidInput, NotFound) as error:
-        return Outcome(run_id, _message(error), is_done=False)
+        return Outcome(run_id, error_text(error), is_done=False)
 
 
 PAGES: Final = [

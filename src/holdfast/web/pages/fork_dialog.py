@@ -13,19 +13,17 @@ from holdfast.ids import check_id
 from holdfast.inspect.family import split_origin
 from holdfast.model.rollback_plan import RollbackPlan
 from holdfast.model.rows import RunRow
-from holdfast.web.masking import MASKED, Masker
-from holdfast.web.pages.act import VIA, describe, refused, to_run
+from holdfast.web.mask import MASKED, Masker
+from holdfast.web.pages.act import VIA, describe, refused, to_run, workflow_run
 from holdfast.web.pages.rollback_dialog import effect_row, message_of, names_again
-from holdfast.web.plan_visibility import hidden_text, visible_plan
 from holdfast.web.routes import Page
-from holdfast.web.run_actions import missing_worker, read_run, with_warning
+from holdfast.web.run_actions import hidden_text, missing_worker, read_run, visible_plan, with_warning
 from holdfast.web.run_places import (
     STATE_CHARS_MAX,
     StateAt,
     masked_edit,
     parse_place,
     places_of,
-    require_workflow,
     state_at,
 )
 from holdfast.web.run_start import new_run_id
@@ -50,25 +48,16 @@ class Edit(NamedTuple):
 
 def show_fork(c: Context) -> Response:
     """Show the places of a run and, for the chosen one, the form of a fork. Nothing is changed."""
-    c.section = "Runs"
-    run_id = c.run_id()
-    try:
-        row = read_run(c, run_id)
-        require_workflow(c, row)
-    except RunError as error:
-        return refused(c, run_id, _TITLE, error)
-    return _dialog(c, row, c.query("at").strip(), {})
+    row = workflow_run(c, _TITLE)
+    return row if isinstance(row, Response) else _dialog(c, row, c.query("at").strip(), {})
 
 
 def fork(c: Context) -> Response:
     """Start the fork. A worker executes it."""
-    c.section = "Runs"
-    run_id = c.run_id()
-    try:
-        row = read_run(c, run_id)
-        require_workflow(c, row)
-    except RunError as error:
-        return refused(c, run_id, _TITLE, error)
+    row = workflow_run(c, _TITLE)
+    if isinstance(row, Response):
+        return row
+    run_id = row.run_id
     at = c.value("at").strip()
     new_id = c.value("new_run_id").strip() or c.value("generated").strip() or new_run_id(row.workflow)
     effects: Any = c.value("effects", "reuse")

@@ -18,7 +18,7 @@ from holdfast.web.forms import FormView, edit_rows, parse
 from holdfast.web.gate_history import events_of, find_answer, with_labels
 from holdfast.web.gate_list import Entry, Filter, GateList
 from holdfast.web.gate_view import GateView, gate_url, typed_gates
-from holdfast.web.masking import Masker
+from holdfast.web.mask import Masker
 from holdfast.web.routes import Page
 from holdfast.web.run_actions import reassigner_groups
 from holdfast.web.shown import show

@@ -13,12 +13,20 @@ from holdfast.errors import Conflict, HoldfastError, InvalidInput, NotFound, Pla
 from holdfast.ids import display_name
 from holdfast.model.rollback_plan import EffectPlan, RollbackPlan
 from holdfast.model.rows import ROLLING_BACK, RunRow
-from holdfast.web.masking import Masker
-from holdfast.web.pages.act import VIA, describe, refused, to_run
-from holdfast.web.plan_visibility import REFUSED, hidden_text, visible_plan
+from holdfast.web.api.failure import error_text
+from holdfast.web.mask import Masker
+from holdfast.web.pages.act import VIA, describe, refused, to_run, workflow_run
 from holdfast.web.routes import Page
-from holdfast.web.run_actions import app_without_workflows, missing_worker, read_run, with_warning
-from holdfast.web.run_places import parse_place, places_of, require_workflow
+from holdfast.web.run_actions import (
+    REFUSED,
+    app_without_workflows,
+    hidden_text,
+    missing_worker,
+    read_run,
+    visible_plan,
+    with_warning,
+)
+from holdfast.web.run_places import parse_place, places_of
 from holdfast.web.site import Context
 
 _TITLE: Final = "Roll back"
@@ -28,25 +36,18 @@ _CHANGED: Final = "The run has changed since the plan was shown. Nothing was don
 
 def show_rollback(c: Context) -> Response:
     """Show the places of a run and, for the chosen one, what a rollback would do. Nothing is changed."""
-    c.section = "Runs"
-    run_id = c.run_id()
-    try:
-        row = read_run(c, run_id)
-        require_workflow(c, row)
-    except RunError as error:
-        return refused(c, run_id, _TITLE, error)
-    return _dialog(c, row, c.query("to").strip())
+    row = workflow_run(c, _TITLE)
+    return row if isinstance(row, Response) else _dialog(c, row, c.query("to").strip())
 
 
 def roll_back(c: Context) -> Response:
     """Begin the rollback that was shown. A worker performs it."""
-    c.section = "Runs"
-    run_id = c.run_id()
-    app, force = app_without_workflows(c), c.value("force") == "1"
+    row = workflow_run(c, _TITLE)
+    if isinstance(row, Response):
+        return row
+    run_id, app, force = row.run_id, app_without_workflows(c), c.value("force") == "1"
     to, basis = c.value("to"), c.value("basis")
     try:
-        row = read_run(c, run_id)
-        require_workflow(c, row)
         if c.value("continue") == "1":
             app.rollback(run_id, by=c.user.name, force=force, enqueue=True, via=VIA)
             sentence = "The rollback continues; a worker performs it"
@@ -101,7 +102,7 @@ def _plan(c: Context, run_id: str, to: str) -> tuple[RollbackPlan | None, str]:
 
 def message_of(error: HoldfastError) -> str:
     """The message of an error, as a sentence."""
-    text = error.problem if error.hint_code else str(error)
+    text = error_text(error)
     return f"{text[:1].upper()}{text[1:]}"
 
 

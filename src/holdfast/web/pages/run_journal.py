@@ -16,8 +16,8 @@ from holdfast.inspect.journal_page import EntryLine, JournalPage, LedgerLine, jo
 from holdfast.model.views import Entry, GateInfo
 from holdfast.operations.read import known_run
 from holdfast.state.json_preview import to_jsonable
-from holdfast.web.links import gate_url
-from holdfast.web.masking import Masker
+from holdfast.web.gate_view import info_url
+from holdfast.web.mask import Masker
 from holdfast.web.pages.run import position_in
 from holdfast.web.routes import Page
 from holdfast.web.run_header import OpenRun, open_run
@@ -255,7 +255,7 @@ def _effect(run: OpenRun, line: LedgerLine, gate: GateInfo | None) -> EffectView
         result="" if effect.result is None else preview(masker.value(effect.result), nodes=200, chars=4_000)[0],
         created_at=effect.created_at,
         updated_at=effect.updated_at,
-        gate="" if gate is None else gate_url(run.c, gate),
+        gate="" if gate is None else info_url(run.c, gate),
         problem="",
     )
 

@@ -21,7 +21,7 @@ from holdfast.operations.views import checked_checkpoint, checkpoint_info, run_i
 from holdfast.state.json_preview import to_jsonable
 from holdfast.store.port import CheckpointQuery, RunQuery, Select
 from holdfast.web.change_view import change_view
-from holdfast.web.masking import Masker
+from holdfast.web.mask import Masker
 from holdfast.web.pages.run import position_in
 from holdfast.web.routes import Page
 from holdfast.web.run_header import OpenRun, is_visible, open_run

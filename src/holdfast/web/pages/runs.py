@@ -15,9 +15,9 @@ from holdfast.model.rows import RunRow as StoredRun
 from holdfast.model.views import RunInfo
 from holdfast.notifications.events import WORKFLOW as NOTIFY
 from holdfast.store.port import RunQuery
-from holdfast.web.links import gate_url
+from holdfast.web.gate_view import info_url
 from holdfast.web.markdown import plain_line
-from holdfast.web.masking import Masker
+from holdfast.web.mask import Masker
 from holdfast.web.routes import Page
 from holdfast.web.run_filter import CREATED, PERSON, FilterText, filter_text, read_filter
 from holdfast.web.site import Context
@@ -210,7 +210,7 @@ def _row(c: Context, line: RunLine, masker: Masker) -> RunRow:
     shown += ["…"] if len(metadata) > _METADATA_SHOWN else []
     if line.gates:
         gate = masker.gate(line.gates[0])
-        link = gate_url(c, gate)
+        link = info_url(c, gate)
         text, more = plain_line(gate.prompt, 140), len(line.gates) - 1
         return RunRow(line.number, line.run_id, info, "", text, link, more, gate.expires_at, shown)
     text = one_line(masker.text(line.text), 160)

@@ -16,8 +16,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import InvalidInput
 from holdfast.forms import field, form_of
 from holdfast.model.views import Change
-from holdfast.web.form_mask import mask_form
-from holdfast.web.masking import MASKED, Masker, is_masked, mask
+from holdfast.web.mask import MASKED, Masker, is_masked, mask, mask_form
 from tests.adapters.langgraph.material import config
 from tests.golden.threads import approval
 from tests.web.runs_of_all_kinds import TABS, Stage, client_of, run_path

@@ -16,20 +16,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidInput
+from holdfast.forms import Field, Form
+from holdfast.forms.json_schema import Schema
 from holdfast.model.views import Change, GateInfo
-from holdfast.web.form_mask import mask_form
 from holdfast.web.mask_matcher import MASKED, Matcher, collect_texts, is_call, parse_path
 
 __all__ = ["MASKED", "Masker", "check_masks", "covers_masked", "is_masked", "mask"]
 
 Path = tuple[str | int, ...]
+IsHidden = Callable[[Any, Path], bool]
+"""Whether a value at a path contains something that is masked."""
+_DEFAULTS: Final = ("default", "examples")
 
 
 def mask(value: object, paths: Iterable[str], at: Sequence[str | int] = ()) -> Any:
@@ -190,3 +194,35 @@ class Masker:
 def _spellings(secret: str) -> Iterable[str]:
     """A text as it is, and as Python and JSON write it."""
     return (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+
+
+def mask_form(form: Form, is_hidden: IsHidden) -> Form:
+    """The form without the defaults that are masked. The answer still gets such a default if the field is left out."""
+    fields = tuple(_mask_field(field, is_hidden) for field in form.fields)
+    return Form(fields, None if form.schema is None else _mask_schema(form.schema, (), is_hidden), form.single)
+
+
+def _mask_field(field: Field, is_hidden: IsHidden) -> Field:
+    schema = None if field.schema is None else _mask_schema(field.schema, (field.name,), is_hidden)
+    if field.has_default and is_hidden(field.default, (field.name,)):
+        return msgspec.structs.replace(field, schema=schema, has_default=False, default=None)
+    return msgspec.structs.replace(field, schema=schema)
+
+
+def _mask_schema(schema: Any, path: Path, is_hidden: IsHidden) -> Any:
+    """A JSON Schema without masked defaults. Definitions can be used at any path, so they lose all of theirs."""
+    if isinstance(schema, list):
+        return [_mask_schema(part, path, is_hidden) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found: Schema = {}
+    for key, part in schema.items():
+        if key in _DEFAULTS and is_hidden(part, path):
+            continue
+        if key == "properties" and isinstance(part, dict):
+            found[key] = {name: _mask_schema(one, (*path, name), is_hidden) for name, one in part.items()}
+        elif key == "$defs" and isinstance(part, dict):
+            found[key] = {name: _mask_schema(one, path, lambda _value, _path: True) for name, one in part.items()}
+        else:
+            found[key] = part if key in (*_DEFAULTS, "enum", "const") else _mask_schema(part, path, is_hidden)
+    return found
