@@ -1,8 +1,8 @@
-"""Caches of recently read or written checkpoints and messages.
+"""A cache of recently read or written checkpoints.
 
-Unchanged channels are not serialised again, and their messages are not rebuilt. The cache relies on LangGraph's own
-contract: a channel whose version has not changed since the parent checkpoint has the parent's value. The root, a hash
-over all bytes, shows whether a checkpoint is still the same.
+Unchanged channels are not serialised again. The cache relies on LangGraph's own contract: a channel whose version has
+not changed since the parent checkpoint has the parent's value. The root, a hash over all bytes, shows whether a
+checkpoint is still the same.
 """
 
 from __future__ import annotations
@@ -10,18 +10,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from copy import deepcopy
-from typing import Final, NamedTuple, TypeGuard
+from typing import NamedTuple
 
-from langchain_core.messages import BaseMessage
-from langgraph.checkpoint.serde.base import SerializerProtocol
-
-from holdfast.adapters.langgraph.record_codec import Record, Stored, load_value
+from holdfast.adapters.langgraph.messages import BYTES_MAX, Image
+from holdfast.adapters.langgraph.record_codec import Record, Stored
 from holdfast.fork_safety import reset_after_fork
-from holdfast.limits import MIB
-
-BYTES_MAX: Final = 32 * MIB
-"""The size of the cache, measured in stored bytes; in memory they take several times as much."""
 
 
 class CachedCheckpoint(NamedTuple):
@@ -32,8 +25,8 @@ class CachedCheckpoint(NamedTuple):
     versions: Mapping[str, object]
     record: Record
     size: int
-    templates: Mapping[str, MessageTemplates]
-    """By channel. They may be of another checkpoint, because their items are compared before use."""
+    images: Mapping[str, Image]
+    """By channel. They may be of another checkpoint, because their contents are compared before use."""
 
     def has(self, channel: str, version: object) -> bool:
         """Return whether the channel has a value of this version."""
@@ -79,81 +72,3 @@ class CheckpointCache:
     def _drop(self, key: tuple[str, str]) -> None:
         kept = self._kept.pop(key, None)
         self._size -= kept.size if kept else 0
-
-
-_FEW: Final = 8
-"""Messages of shorter lists are not cached."""
-_FLAT: Final = frozenset({str, int, float, bool, type(None)})
-
-
-class MessageTemplates(NamedTuple):
-    """The stored items of a list, and the message built from each item.
-
-    A message is None if it was not built yet, and False if the item is not a plain message.
-    """
-
-    items: list[Stored]
-    messages: list[BaseMessage | bool | None]
-
-
-def load_messages(
-    serde: SerializerProtocol, value: Stored, before: MessageTemplates | None
-) -> tuple[object, MessageTemplates | None]:
-    """Load a stored value, and return it with the templates of its messages."""
-    if type(value) is not list or len(value) < _FEW:
-        return load_value(serde, value), None
-    same = _count_equal(value, before.items) if before else 0
-    if before is None or not same:
-        return load_value(serde, value), MessageTemplates(value, [None] * len(value))
-    messages = before.messages[:same]
-    found = [_load_known_item(serde, messages, at, item) for at, item in enumerate(value[:same])]
-    found += [load_value(serde, item) for item in value[same:]]
-    return found, MessageTemplates(value, messages + [None] * (len(value) - same))
-
-
-def _load_known_item(
-    serde: SerializerProtocol, messages: list[BaseMessage | bool | None], at: int, item: Stored
-) -> object:
-    """Load an item that has a template."""
-    message = messages[at]
-    if message is None:
-        built = load_value(serde, item)
-        message = messages[at] = built if _is_plain(built) else False
-    return copy_message(message) if isinstance(message, BaseMessage) else load_value(serde, item)
-
-
-def _count_equal(items: list[Stored], others: list[Stored]) -> int:
-    """Return the length of the common beginning of two lists."""
-    if items[: len(others)] == others:
-        return len(others)
-    pairs = enumerate(zip(items, others, strict=False))
-    return next((at for at, (mine, other) in pairs if mine != other), min(len(items), len(others)))
-
-
-def _is_plain(value: object) -> TypeGuard[BaseMessage]:
-    """Return whether this is a message of LangChain's own, with plain data. Every serde rebuilds these equally."""
-    return (
-        isinstance(value, BaseMessage)
-        and type(value).__module__.startswith("langchain_core.messages.")
-        and _is_data(value.__dict__)
-        and _is_data(value.__pydantic_extra__)
-    )
-
-
-def _is_data(value: object) -> bool:
-    if type(value) is dict:
-        return all(map(_is_data, value.values()))
-    return all(map(_is_data, value)) if type(value) is list else type(value) in _FLAT
-
-
-def copy_message(message: BaseMessage) -> BaseMessage:
-    """Copy a message, so that the copy shares no mutable part with it."""
-    copy = message.__copy__()
-    fields = copy.__dict__
-    for name, value in fields.items():
-        kind = type(value)
-        if kind not in _FLAT:
-            fields[name] = kind() if kind in (dict, list) and not value else deepcopy(value)
-    if copy.__pydantic_extra__:
-        object.__setattr__(copy, "__pydantic_extra__", deepcopy(copy.__pydantic_extra__))
-    return copy

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import DeltaChannelHistory
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.get import PAGE, ReadCheckpoint, Reader
-from holdfast.adapters.langgraph.record_codec import Stored, load_value, sorted_writes
+from holdfast.adapters.langgraph.messages import Codec
+from holdfast.adapters.langgraph.record_codec import Stored, sorted_writes
 from holdfast.adapters.langgraph.thread import ThreadRef, thread_ref
 from holdfast.errors import DamagedData
 from holdfast.model.rows import AttachmentRow, CheckpointRow
@@ -42,7 +42,7 @@ class ChannelHistory(NamedTuple):
 
 
 def history(
-    core: StoreContext, serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
+    core: StoreContext, codec: Codec, config: RunnableConfig, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Return each channel's nearest stored value of an ancestor, and the writes since, oldest first."""
     if not channels:
@@ -51,10 +51,10 @@ def history(
     lines = retry_if_changed(core, ref.thread_id, lambda: walk(core, ref, channels))
     found: dict[str, DeltaChannelHistory] = {}
     for channel, line in lines.items():
-        writes = [(write[0], channel, load_value(serde, write[1])) for write in reversed(line.writes)]
+        writes = [(write[0], channel, codec.load(write[1])) for write in reversed(line.writes)]
         found[channel] = {"writes": writes}
         if line.seed:
-            found[channel]["seed"] = load_value(serde, line.seed[0])
+            found[channel]["seed"] = codec.load(line.seed[0])
     return found
 
 

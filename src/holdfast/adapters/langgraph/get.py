@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph import record_codec
-from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache, MessageTemplates, load_messages
+from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
+from holdfast.adapters.langgraph.messages import Codec
 from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, config_of, lane_of, require_thread, thread_ref
 from holdfast.errors import DamagedData, InvalidInput
 from holdfast.ids import check_id
@@ -110,7 +110,7 @@ class Reader:
 
 
 def get_tuple(
-    core: StoreContext, serde: SerializerProtocol, cache: CheckpointCache, config: RunnableConfig
+    core: StoreContext, codec: Codec, cache: CheckpointCache, config: RunnableConfig
 ) -> CheckpointTuple | None:
     """Return the checkpoint that a config names, or the newest of its namespace."""
     ref = thread_ref(config)
@@ -118,19 +118,10 @@ def get_tuple(
     found = find(core, ref, kept)
     if found is None:
         return None
-    values: record_codec.Record = {}
-    templates: dict[str, MessageTemplates] = {}
-    for channel, value in found.record["values"].items():
-        values[channel], built = load_messages(serde, value, kept.templates.get(channel) if kept else None)
-        if built is not None:
-            templates[channel] = built
-    row, versions = found.row, dict(found.frame.versions)
-    cache.note(
-        ref.thread_id,
-        ref.lane,
-        CachedCheckpoint(row.checkpoint_id, row.root, versions, found.record, found.size, templates),
-    )
-    return tuple_of(serde, found, has_parent(core, found.run, row), values)
+    row, versions, images = found.row, dict(found.frame.versions), kept.images if kept else {}
+    read = CachedCheckpoint(row.checkpoint_id, row.root, versions, found.record, found.size, images)
+    cache.note(ref.thread_id, ref.lane, read)
+    return tuple_of(codec, found, has_parent(core, found.run, row))
 
 
 def find(core: StoreContext, ref: ThreadRef, kept: CachedCheckpoint | None = None) -> ReadCheckpoint | None:
@@ -171,24 +162,22 @@ def has_parent(core: StoreContext, run: RunRow, row: CheckpointRow) -> bool:
     return found is not None and found[1] is not None
 
 
-def tuple_of(
-    serde: SerializerProtocol, found: ReadCheckpoint, parent: bool, values: record_codec.Record | None = None
-) -> CheckpointTuple:
+def tuple_of(codec: Codec, found: ReadCheckpoint, parent: bool) -> CheckpointTuple:
     """Convert a checkpoint to LangGraph's form.
 
-    `values` are the channel values, if they are loaded already. A parent that is not stored is not named: a graph that
-    is called with the config of a removed checkpoint would start empty.
+    A parent that is not stored is not named: a graph that is called with the config of a removed checkpoint would start
+    empty.
     """
     run, row, record, frame, attached, _ = found
     namespace = record.get("ns", row.lane)
-    if values is None:
-        values = {channel: record_codec.load_value(serde, value) for channel, value in record["values"].items()}
+    values = {channel: codec.load(value) for channel, value in record["values"].items()}
+    serde = codec.serde
     return CheckpointTuple(
         config_of(run.run_id, namespace, row.checkpoint_id),
         record_codec.checkpoint_of(serde, row.checkpoint_id, frame, values),
         record_codec.metadata_of(serde, row.metadata, record.get("more", {}), checkpoint_place(run.run_id, row)),
         config_of(run.run_id, namespace, row.parent_id) if parent and row.parent_id else None,
-        [write.pending(serde) for write in record_codec.sorted_writes(attached)],
+        [(write.task_id, write.channel, codec.load(write.value)) for write in record_codec.sorted_writes(attached)],
     )
 
 
@@ -224,7 +213,7 @@ class Listing:
         self._left = limit
         self.over = limit == 0
 
-    def page(self, core: StoreContext, serde: SerializerProtocol) -> list[CheckpointTuple]:
+    def page(self, core: StoreContext, codec: Codec) -> list[CheckpointTuple]:
         """Return the next checkpoints, newest first."""
         if self._before:
             self._begin(core)
@@ -232,7 +221,7 @@ class Listing:
             self._query = self._query._replace(limit=min(self._query.limit, self._left))
         rows = core.port.find_checkpoints(self._query)
         self.over = len(rows) < self._query.limit
-        found = [one for one in self._tuples(core, serde, rows) if one is not None]
+        found = [one for one in self._tuples(core, codec, rows) if one is not None]
         if rows:
             self._query = next_page(self._query, *rows[-1])
         if self._left is not None:
@@ -241,7 +230,7 @@ class Listing:
         return found
 
     def _tuples(
-        self, core: StoreContext, serde: SerializerProtocol, rows: list[tuple[RunRow, CheckpointRow]]
+        self, core: StoreContext, codec: Codec, rows: list[tuple[RunRow, CheckpointRow]]
     ) -> Iterable[CheckpointTuple | None]:
         """Convert the rows; None for a checkpoint that was removed meanwhile."""
         readers: dict[int, Reader] = {}
@@ -255,12 +244,12 @@ class Listing:
             parent = (run.run, row.lane, row.parent_id) in stored or has_parent(core, run, row)
             try:
                 if (run.run, row.number) in there:
-                    yield tuple_of(serde, readers[run.run].read(row), parent)
+                    yield tuple_of(codec, readers[run.run].read(row), parent)
                     continue
             except DamagedData:
                 pass
             found = find(core, ThreadRef(run.run_id, row.lane, row.lane, row.checkpoint_id))
-            yield None if found is None else tuple_of(serde, found, parent)
+            yield None if found is None else tuple_of(codec, found, parent)
 
     def _begin(self, core: StoreContext) -> None:
         """Start after the checkpoint that `before` names, if it is listed in the order of saves.

@@ -13,9 +13,9 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     get_checkpoint_metadata,
 )
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
+from holdfast.adapters.langgraph.messages import Codec, Image, has_messages
 from holdfast.adapters.langgraph.record_codec import (
     VERSION,
     Record,
@@ -23,7 +23,6 @@ from holdfast.adapters.langgraph.record_codec import (
     delta_channels,
     frame_of,
     split_metadata,
-    store_value,
     writes_of,
 )
 from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, config_of, leaves_work, status_of, thread_ref
@@ -44,7 +43,7 @@ _HEAVY: Final = 256 * KIB
 
 def put(
     access: Access,
-    serde: SerializerProtocol,
+    codec: Codec,
     cache: CheckpointCache,
     config: RunnableConfig,
     checkpoint: Checkpoint,
@@ -58,10 +57,10 @@ def put(
     parent = before if before is not None and before.checkpoint_id == ref.checkpoint_id else None
     heavy = before is not None and before.size > _HEAVY
 
-    def make() -> tuple[Record, bytes]:
-        return _build_record(serde, ref, config, checkpoint, metadata, new_versions, parent)
+    def make() -> tuple[Record, bytes, dict[str, Image]]:
+        return _build_record(codec, ref, config, checkpoint, metadata, new_versions, before, parent)
 
-    record, described = (yield make) if heavy else make()
+    record, described, images = (yield make) if heavy else make()
     step = metadata.get("step")
     new = NewCheckpoint(
         checkpoint_id,
@@ -88,23 +87,25 @@ def put(
         access, commit, (record,), split_min=FINE, short=True, off_loop=heavy
     )
     require_committed(access, commit, outcome)
-    versions, templates = dict(checkpoint["channel_versions"]), before.templates if before else {}
-    kept = CachedCheckpoint(checkpoint_id, encoded.root, versions, record, encoded.size, templates)
+    versions = dict(checkpoint["channel_versions"])
+    kept = CachedCheckpoint(checkpoint_id, encoded.root, versions, record, encoded.size, images)
     cache.note(ref.thread_id, ref.lane, kept)
     return config_of(ref.thread_id, ref.namespace, checkpoint_id)
 
 
 def _build_record(
-    serde: SerializerProtocol,
+    codec: Codec,
     ref: ThreadRef,
     config: RunnableConfig,
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
+    before: CachedCheckpoint | None,
     parent: CachedCheckpoint | None,
-) -> tuple[Record, bytes]:
-    """Return the record of a checkpoint, and its metadata."""
-    values = _store_values(serde, checkpoint, new_versions, parent)
+) -> tuple[Record, bytes, dict[str, Image]]:
+    """Return the record of a checkpoint, its metadata, and the images of its values."""
+    serde, images = codec.serde, dict(before.images) if before else {}
+    values = _store_values(codec, checkpoint, new_versions, parent, images)
     described, more = split_metadata(serde, get_checkpoint_metadata(config, metadata))
     record: Record = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": values}
     if ref.namespace != ref.lane:
@@ -113,28 +114,43 @@ def _build_record(
         record["more"] = more
     if delta := delta_channels(metadata, values):
         record["delta"] = delta
-    return record, described
+    return record, described, images
 
 
 def _store_values(
-    serde: SerializerProtocol, checkpoint: Checkpoint, new_versions: ChannelVersions, parent: CachedCheckpoint | None
+    codec: Codec,
+    checkpoint: Checkpoint,
+    new_versions: ChannelVersions,
+    parent: CachedCheckpoint | None,
+    images: dict[str, Image],
 ) -> dict[str, Stored]:
-    """Return the stored values of the channels. Unchanged values of the parent are not serialised again."""
+    """Return the stored values of the channels. Unchanged values of the parent are not serialised again.
+
+    Messages of a channel whose version has not changed are compared all the same: a node may have changed one in place.
+    `images` are those of an earlier checkpoint, and become those of this one.
+    """
     versions = checkpoint["channel_versions"]
     values: dict[str, Stored] = {}
     for channel, value in checkpoint["channel_values"].items():
-        if parent is None:
-            values[channel] = store_value(serde, value)
-        elif channel in new_versions or channel not in versions or not parent.has(channel, versions[channel]):
-            values[channel] = store_value(serde, value, parent.value(channel))
-        else:
-            values[channel] = parent.value(channel)
+        before = parent.value(channel) if parent is not None else None
+        if (
+            parent is not None
+            and channel not in new_versions
+            and channel in versions
+            and parent.has(channel, versions[channel])
+            and not has_messages(value)
+        ):
+            values[channel] = before
+            continue
+        values[channel], image = codec.store(value, before, images.pop(channel, None))
+        if image is not None:
+            images[channel] = image
     return values
 
 
 def put_writes(
     access: Access,
-    serde: SerializerProtocol,
+    codec: Codec,
     config: RunnableConfig,
     writes: Sequence[tuple[str, object]],
     task_id: str,
@@ -145,7 +161,8 @@ def put_writes(
     if ref.checkpoint_id is None:
         raise InvalidInput("writes belong to a checkpoint; the config has no checkpoint_id")
     reopens = not ref.lane and leaves_work(writes, task_id)
-    yield from attach(access, ref, writes_of(serde, writes, task_id, task_path), reopens=reopens)
+    values = writes_of(lambda value: codec.store(value)[0], writes, task_id, task_path)
+    yield from attach(access, ref, values, reopens=reopens)
 
 
 def attach(

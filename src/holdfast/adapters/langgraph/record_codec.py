@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
 
@@ -33,7 +33,6 @@ from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     Checkpoint,
     CheckpointMetadata,
-    PendingWrite,
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -92,10 +91,6 @@ class Write(NamedTuple):
     idx: int
     channel: str
     value: Stored
-
-    def pending(self, serde: SerializerProtocol) -> PendingWrite:
-        """Convert to LangGraph's form."""
-        return (self.task_id, self.channel, load_value(serde, self.value))
 
 
 def store_value(serde: SerializerProtocol, value: object, before: Stored = None) -> Stored:
@@ -215,7 +210,7 @@ def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, frame: Frame, v
 
 
 def writes_of(
-    serde: SerializerProtocol, writes: Iterable[tuple[str, object]], task_id: str, task_path: str
+    store: Callable[[object], Stored], writes: Iterable[tuple[str, object]], task_id: str, task_path: str
 ) -> dict[str, tuple[bool, Record]]:
     """Return the attachments for a task's writes, by key, each with whether it replaces another."""
     found: dict[str, tuple[bool, Record]] = {}
@@ -223,11 +218,11 @@ def writes_of(
     for position, (channel, value) in enumerate(writes):
         idx = WRITES_IDX_MAP.get(channel, position)
         if idx < 0:
-            entry = {"w": [task_path, [idx, channel]], str(idx): store_value(serde, value)}
+            entry = {"w": [task_path, [idx, channel]], str(idx): store(value)}
             found[check_id("task_id", f"{_SPECIAL}{-idx}:{task_id}")] = (True, entry)
         else:
             together["w"].append([idx, channel])
-            together[str(idx)] = store_value(serde, value)
+            together[str(idx)] = store(value)
     if len(together) > 1:
         found[check_id("task_id", f"{_TOGETHER}{len(together) - 1}:{task_id}")] = (False, together)
     return found

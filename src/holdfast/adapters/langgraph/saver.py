@@ -22,6 +22,7 @@ from holdfast.adapters.langgraph import delete, delta_channels, get, retention
 from holdfast.adapters.langgraph import put as put_operations
 from holdfast.adapters.langgraph.cache import CheckpointCache
 from holdfast.adapters.langgraph.graph_runs import GuardedGraph
+from holdfast.adapters.langgraph.messages import Codec, MessageCache
 from holdfast.adapters.langgraph.retention import Age, Retained
 from holdfast.adapters.langgraph.serde import Allowed, StrictSerializer
 from holdfast.adapters.langgraph.thread import ThreadClaim
@@ -71,13 +72,14 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._core = self.store.access.core
         self._owner = Owner(self._core)
         self._cache = CheckpointCache()
+        self._messages = MessageCache()
 
     # --- the interface of LangGraph, blocking ------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that `config` names, or the newest of its namespace, or None."""
         self._claimed_access(config)  # the first call of an execution: the claim of this context is its claim
-        return get.get_tuple(self._core, self.serde, self._cache, config)
+        return get.get_tuple(self._core, self._codec, self._cache, config)
 
     def list(
         self,
@@ -98,7 +100,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     def _pages(self, listing: get.Listing) -> Iterator[CheckpointTuple]:
         while not listing.over:
-            yield from listing.page(self._core, self.serde)
+            yield from listing.page(self._core, self._codec)
 
     def put(
         self,
@@ -140,7 +142,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return the last stored value of these channels and the writes of ancestors since."""
-        return delta_channels.history(self._core, self.serde, config, channels)
+        return delta_channels.history(self._core, self._codec, config, channels)
 
     # --- the same, async ---------------------------------------------------------------------------------------------
 
@@ -159,7 +161,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """`list`, async."""
         listing = get.Listing(config, filter, before, limit)
         while not listing.over:
-            for found in await self._read(lambda: listing.page(self._core, self.serde)):
+            for found in await self._read(lambda: listing.page(self._core, self._codec)):
                 yield found
 
     async def aput(
@@ -198,7 +200,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """`get_delta_channel_history`, async."""
-        return await self._read(lambda: delta_channels.history(self._core, self.serde, config, channels))
+        return await self._read(lambda: delta_channels.history(self._core, self._codec, config, channels))
 
     # --- beyond the interface of LangGraph ---------------------------------------------------------------------------
 
@@ -290,6 +292,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def access(self) -> Access:
         return Access(self._core)
 
+    @property
+    def _codec(self) -> Codec:
+        return Codec(self.serde, self._messages)
+
     def _run(self, plan: Plan[Result]) -> Result:
         """Execute a plan on this thread, even if an event loop runs on it, as in a notebook."""
         return self.access.run(plan)
@@ -308,12 +314,12 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> Plan[RunnableConfig]:
         access = self._claimed_access(config)
-        return put_operations.put(access, self.serde, self._cache, config, checkpoint, metadata, new_versions)
+        return put_operations.put(access, self._codec, self._cache, config, checkpoint, metadata, new_versions)
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, object]], task_id: str, task_path: str
     ) -> Plan[None]:
-        return put_operations.put_writes(self._claimed_access(config), self.serde, config, writes, task_id, task_path)
+        return put_operations.put_writes(self._claimed_access(config), self._codec, config, writes, task_id, task_path)
 
     def _delete_thread(self, thread_id: str) -> Plan[bool]:
         self._cache.forget(str(thread_id))

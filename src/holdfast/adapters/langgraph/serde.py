@@ -29,7 +29,7 @@ __all__ = ["TypeRefused", "ValueUnreadable"]
 Allowed = type | tuple[str, str]
 Factory = Callable[..., Any]
 # The codes of LangGraph's MessagePack extensions; all but the last two contain (module, name, argument, …).
-_SINGLE, _POSITIONAL, _KEYWORDS, _METHOD, _PYDANTIC_V1, _PYDANTIC_V2, _NUMPY, _SNAPSHOT = range(8)
+_SINGLE, _POSITIONAL, _KEYWORDS, _METHOD, _PYDANTIC_V1, _PYDANTIC_V2, _NUMPY, SNAPSHOT = range(8)
 _OPTION: Final = ormsgpack.OPT_NON_STR_KEYS
 
 
@@ -92,7 +92,7 @@ class StrictSerializer(JsonPlusSerializer):
 
     def _rebuild(self, code: int, data: bytes, hook: Callable[[int, bytes], object]) -> object:
         inside = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
-        if code == _SNAPSHOT:
+        if code == SNAPSHOT:
             return _DeltaSnapshot(inside)
         if code == _NUMPY:
             return _build_array(*inside)
@@ -135,7 +135,7 @@ class StrictSerializer(JsonPlusSerializer):
         def hook(code: int, data: bytes) -> None:
             nonlocal unsure
             inside = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
-            if code == _SNAPSHOT:
+            if code == SNAPSHOT:
                 return
             if not _SINGLE <= code <= _PYDANTIC_V2:
                 unsure = True

@@ -1,0 +1,295 @@
+"""Messages without the serde: copies of built ones, and stored bytes found by content.
+
+LangGraph's serde needs about 14 us to rebuild a message and 5 us to serialise it, for every message of a conversation,
+at every call of a graph. The cache has both results, for LangChain's own message classes with plain data:
+
+* Equal stored bytes give equal messages, so a message that was built before is copied; the kept one is never returned.
+* A message whose class and content are, byte for byte, those of a message that was serialised before has the same
+  stored bytes. The content is compared at every save, never the identity of the object: a message that was changed in
+  place is serialised again. What cannot be compared exactly (other classes, extra fields, values that are not plain
+  data) is serialised every time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import lru_cache, partial
+from operator import attrgetter
+from typing import Any, Final, Generic, NamedTuple, TypeGuard, TypeVar
+
+import ormsgpack
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from holdfast.adapters.langgraph.record_codec import Stored, dump_typed, load_value, store_value
+from holdfast.adapters.langgraph.serde import (
+    CUT_MIN,
+    EXT_CUT_MIN,
+    ITEM_MIN,
+    SNAPSHOT,
+    Piece,
+    StrictSerializer,
+    cut,
+    join,
+)
+from holdfast.fork_safety import reset_after_fork
+from holdfast.limits import MIB
+
+BYTES_MAX: Final = 32 * MIB
+"""The size of the cache, measured in stored bytes; in memory they take several times as much."""
+_EXACT: Final = (
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+"""Different values have different bytes, or none: a tuple or a subclass, for example, is refused."""
+_SERDES: Final = (JsonPlusSerializer, StrictSerializer)
+_EXTENSIONS: Final = (0xC7, 0xC8, 0xC9)
+_ONE_ITEM: Final = 0x91
+_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+_pack = ormsgpack.packb
+_set = object.__setattr__
+_extra_of = attrgetter("__pydantic_extra__")
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Key, Value]):
+    """A mapping that forgets what was not used for long, once it has become too large."""
+
+    def __init__(self, size_max: int) -> None:
+        self._half = size_max // 2
+        self._lock = threading.Lock()
+        self.newest: dict[Key, Value] = {}
+        self._older: dict[Key, Value] = {}
+        self._size = 0
+
+    def get(self, key: Key, size: int) -> Value | None:
+        """Return the value. `size` is what it adds to the newest ones, if it was not among them."""
+        found = self.newest.get(key)
+        if found is None:
+            found = self._older.get(key)
+            if found is not None:
+                self.add(key, found, size)
+        return found
+
+    def add(self, key: Key, value: Value, size: int) -> None:
+        with self._lock:
+            if key not in self.newest:
+                self._size += size
+            self.newest[key] = value
+            if self._size > self._half:
+                self._older, self.newest, self._size = self.newest, {}, 0
+
+
+class Template(NamedTuple):
+    """A message to copy."""
+
+    kind: type[BaseMessage]
+    fields: dict[str, object]
+    parts: tuple[tuple[str, Callable[[], object]], ...]
+    """The fields whose values can be changed in place, and what makes an equal value."""
+    names: set[str]
+
+
+class Image(NamedTuple):
+    """The content of a list of messages when it was serialised, and the stored form of each."""
+
+    kinds: list[type]
+    bodies: list[bytes]
+    items: list[Piece]
+
+
+class Codec(NamedTuple):
+    """A serde, with the cache of messages that it is used with."""
+
+    serde: SerializerProtocol
+    messages: MessageCache
+
+    def load(self, value: Stored) -> Any:
+        """Load a stored value. The result shares no mutable part with the cache."""
+        return self.messages.load(self.serde, value)
+
+    def store(self, value: object, before: Stored = None, image: Image | None = None) -> tuple[Stored, Image | None]:
+        """Convert a value to its stored form, the same as that of `store_value`.
+
+        `before` and `image` are of the value that it replaces. The new image is for the value that replaces this one.
+        """
+        return self.messages.store(self.serde, value, before, image)
+
+
+class MessageCache:
+    """Templates by stored bytes, and stored bytes by content."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._templates: Recent[bytes, Template] = Recent(BYTES_MAX)
+        self._stored: Recent[tuple[type, bytes], Piece] = Recent(BYTES_MAX)
+
+    # --- from stored values ------------------------------------------------------------------------------------------
+
+    def load(self, serde: SerializerProtocol, value: Stored) -> object:
+        """Load a stored value; see `Codec`."""
+        if type(value) is list:
+            return self._load_items(serde, value) if value and _is_extension(value[0]) else load_value(serde, value)
+        if type(value) is bytes:
+            if len(value) > 1 and value[0] == _ONE_ITEM and value[1] in _EXTENSIONS:
+                return [self._load_item(serde, value[1:])]
+        elif type(value) is dict and value.get("x") == SNAPSHOT and type(value["d"]) is list:
+            return _DeltaSnapshot(self._load_items(serde, value["d"]))
+        return load_value(serde, value)
+
+    def _load_items(self, serde: SerializerProtocol, items: list[Piece]) -> list[object]:
+        found: list[object] = []
+        templates = self._templates.newest
+        for item in items:
+            template = templates.get(item) if type(item) is bytes else None
+            found.append(self._load_item(serde, item) if template is None else copy_of(template))
+        return found
+
+    def _load_item(self, serde: SerializerProtocol, item: Piece) -> object:
+        if type(item) is not bytes:
+            if not isinstance(item, dict) or "x" not in item:
+                return load_value(serde, item)
+            item = join(item)
+        template = self._templates.get(item, len(item))
+        if template is not None:
+            return copy_of(template)
+        value = load_value(serde, item)
+        if isinstance(value, BaseMessage) and (made := template_of(value)):
+            self._templates.add(item, made, len(item))
+        return value
+
+    # --- to stored values --------------------------------------------------------------------------------------------
+
+    def store(
+        self, serde: SerializerProtocol, value: object, before: Stored, image: Image | None
+    ) -> tuple[Stored, Image | None]:
+        """Convert a value to its stored form; see `Codec`."""
+        if type(serde) in _SERDES:
+            if isinstance(value, BaseMessage):
+                return self._store_message(serde, value, _body_of(value)), None
+            items = value.value if type(value) is _DeltaSnapshot else value
+            if has_messages(items):
+                made = self._make_image(serde, items, image)
+                if items is value:
+                    return made.items if _is_cut(made.items, CUT_MIN) else join(made.items), made
+                if _is_cut(made.items, EXT_CUT_MIN):
+                    return {"x": SNAPSHOT, "d": made.items}, made
+        return store_value(serde, value, before), None
+
+    def _make_image(self, serde: SerializerProtocol, values: list[Any], before: Image | None) -> Image:
+        kinds = list(map(type, values))
+        bodies = _bodies_of(values, kinds)
+        if bodies is None:
+            return Image([], [], [self._store_message(serde, value, _body_of(value)) for value in values])
+        same = len(before.kinds) if before is not None else 0
+        if before is None or kinds[:same] != before.kinds or bodies[:same] != before.bodies:
+            same = 0
+        items = before.items[:same] if before is not None else []
+        for value, body in zip(values[same:], bodies[same:], strict=True):
+            items.append(self._store_message(serde, value, body))
+        return Image(kinds, bodies, items)
+
+    def _store_message(self, serde: SerializerProtocol, value: object, body: bytes | None) -> Piece:
+        if body is None:
+            return _item(serde, value)
+        key = type(value), body
+        item = self._stored.get(key, len(body))
+        if item is None:
+            item = _item(serde, value)
+            self._stored.add(key, item, len(body))
+        return item
+
+
+def has_messages(value: object) -> TypeGuard[list[Any]]:
+    """Whether this looks like a list of messages."""
+    return type(value) is list and bool(value) and isinstance(value[0], BaseMessage)
+
+
+def _item(serde: SerializerProtocol, value: object) -> Piece:
+    """The stored form of an item of a list."""
+    _, body = dump_typed(serde, [value])
+    if isinstance(serde, StrictSerializer):
+        serde.check(body)
+    return cut(body[1:])
+
+
+def _is_cut(items: list[Piece], size_max: int) -> bool:
+    """Whether a list of messages is larger than this, so that its stored form is cut at its items."""
+    if len(items) * ITEM_MIN > size_max:  # messages are larger than that
+        return True
+    return sum([len(item) if type(item) is bytes else EXT_CUT_MIN for item in items]) > size_max
+
+
+def _bodies_of(values: list[Any], kinds: list[type]) -> list[bytes] | None:
+    """The contents of messages, which prove that equal ones have equal stored bytes; None if one has none."""
+    if not all(map(_is_own, set(kinds))) or any(map(_extra_of, values)):
+        return None
+    try:
+        return [_pack(value.__dict__, None, _EXACT) for value in values]
+    except ormsgpack.MsgpackEncodeError:
+        return None
+
+
+def _body_of(value: object) -> bytes | None:
+    bodies = _bodies_of([value], [type(value)])
+    return bodies[0] if bodies else None
+
+
+@lru_cache(64)
+def _is_own(kind: type) -> bool:
+    """Whether this is a message class of LangChain's own. Every serde rebuilds its messages equally."""
+    return issubclass(kind, BaseMessage) and kind.__module__.startswith("langchain_core.messages.")
+
+
+def template_of(message: BaseMessage) -> Template | None:
+    """The template of a message of LangChain's own with plain data; None for others."""
+    fields = message.__dict__
+    if not _is_own(type(message)) or message.__pydantic_extra__ != {} or message.__pydantic_private__ is not None:
+        return None
+    if not _is_data(fields):
+        return None
+    parts: list[tuple[str, Callable[[], object]]] = []
+    for name, value in fields.items():
+        if type(value) in (dict, list):
+            try:
+                packed = _pack(value, None, _EXACT)
+            except ormsgpack.MsgpackEncodeError:  # keys that are not text
+                return None
+            parts.append((name, partial(ormsgpack.unpackb, packed) if value else type(value)))
+    return Template(type(message), fields.copy(), tuple(parts), message.__pydantic_fields_set__.copy())
+
+
+def _is_data(value: object) -> bool:
+    if type(value) is dict:
+        return all(map(_is_data, value.values()))
+    return all(map(_is_data, value)) if type(value) is list else type(value) in _ATOMS
+
+
+def copy_of(template: Template) -> BaseMessage:
+    """A message that shares no mutable part with the template."""
+    kind, fields, parts, names = template
+    message = kind.__new__(kind)
+    fields = fields.copy()
+    for name, make in parts:
+        fields[name] = make()
+    _set(message, "__dict__", fields)
+    _set(message, "__pydantic_fields_set__", names.copy())
+    _set(message, "__pydantic_extra__", {})
+    _set(message, "__pydantic_private__", None)
+    return message
+
+
+def _is_extension(item: Piece) -> bool:
+    return item[0] in _EXTENSIONS if type(item) is bytes else isinstance(item, dict) and "x" in item
