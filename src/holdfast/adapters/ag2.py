@@ -25,10 +25,12 @@ from holdfast.adapters.shared.calls import (
     ToolPolicy,
     ask_approvals,
     current,
+    following_key,
     idempotency_key,
     next_key,
     perform,
     record_call,
+    refuse_unreached_gate,
 )
 from holdfast.errors import EffectFailed, InvalidInput, StepFailed, Suspended
 from holdfast.forms import field
@@ -75,6 +77,7 @@ class _Turn(NamedTuple):
     """A recorded model response."""
 
     key: str
+    next: str
     ids: frozenset[str]
     batch: Batch
 
@@ -176,8 +179,8 @@ class _Batch(BaseMiddleware):
             raise _not_recorded(event)
         turn.batch.enter()
         policy = self._policies.get(event.name, ToolPolicy())
-        found = _Call(ToolCall(f"{turn.key} {event.id}", event.name, event.serialized_arguments, policy), event)
-        token = _call.set(found)
+        call = ToolCall(f"{turn.key} {event.id}", event.name, event.serialized_arguments, policy, followed_by=turn.next)
+        token = _call.set(found := _Call(call, event))
         try:
             result = await call_next(event, context)
         except Suspended:
@@ -231,14 +234,14 @@ class _Recorder(BaseMiddleware):
             return {"response": response.to_dict(), "sent": sent}
 
         key = next_key(run, f"{self._key} model")
-        found = await record_call(run, key, call, name="model")
+        found = await record_call(run, key, call, name="model", after=[f"{self._key} model"])
         if not called:
             for each in found["sent"]:  # what a provider has executed is part of the conversation
                 await context.send(_load(each))
         response = ModelResponse.from_dict(_checked(found["response"]))
         assert isinstance(response, ModelResponse)
         ids = frozenset(call.id for call in response.tool_calls.calls)
-        _turn.set(_Turn(key, ids, Batch(len(ids))))
+        _turn.set(_Turn(key, following_key(run, f"{self._key} model"), ids, Batch(len(ids))))
         return response
 
     async def on_tool_execution(
@@ -288,6 +291,7 @@ async def _perform(
 ) -> ToolResultType:
     """Call a tool as its policy says. What it did to the variables is recorded with its result."""
     if call.policy.record == "none":
+        refuse_unreached_gate(run, call)
         return await proceed()
     called = False
 
@@ -347,8 +351,8 @@ def _encode_variables(context: Context) -> dict[str, str]:
 
 
 def _changes(before: dict[str, str], context: Context) -> dict[str, object]:
-    after = _encode_variables(context)
-    changed = {name: json.loads(text) for name, text in after.items() if before.get(name) != text}
+    after = _encode_variables(context).items()
+    changed = {name: json.loads(text) for name, text in after if before.get(name) != text}
     return {"set": changed, "removed": [name for name in before if name not in context.variables]}
 
 

@@ -10,13 +10,22 @@ import contextvars
 import datetime as dt
 import functools
 import hashlib
-import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from holdfast.adapters.shared import calls
-from holdfast.adapters.shared.calls import AgentStopped, Given, ToolCall, ToolPolicy, current, idempotency_key, next_key
+from holdfast.adapters.shared.call_keys import plain_key
+from holdfast.adapters.shared.calls import (
+    AgentStopped,
+    Given,
+    ToolCall,
+    ToolPolicy,
+    current,
+    following_key,
+    idempotency_key,
+    next_key,
+)
 from holdfast.errors import HoldfastError, InDoubt, StepFailed
 from holdfast.forms import field
 from holdfast.runtime.async_run import AsyncRun
@@ -30,15 +39,15 @@ try:
     from pydantic_ai.models import Model
     from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
-    from pydantic_core import to_jsonable_python
 
-    from holdfast.adapters.pydantic_ai_errors import model_error
+    from holdfast.adapters.pydantic_ai_errors import UNKNOWN_OUTCOME, check_payload, model_error
     from holdfast.adapters.pydantic_ai_toolsets import (
         POLICY_KEY,
         find_approving,
         may_ask,
         policy_of,
         refuse_unknown,
+        to_plain,
     )
 except ImportError as error:
     if (error.name or "").partition(".")[0] != "pydantic_ai":
@@ -54,9 +63,8 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 _NAME: Final = "HoldfastDurability"
+_REQUIRED: Final = "required"
 _PART_CHARS_MAX: Final = 120
-_UNKNOWN_OUTCOME: Final = re.compile(r"Timed out after [\d.]+ seconds\.|Request .* timed out|Connection closed")
-"""What Pydantic AI and the MCP client report as a retry although the call may have happened."""
 
 _caller: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_pydantic_ai_caller", default="")
 """The tool call that the calling code belongs to, as the beginning of keys."""
@@ -147,7 +155,7 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
                 # The caller's id may be random, so keys do not contain it.
                 _places.setdefault(run.execution, {})[ctx.run_id or ""] = _next_place(run)
 
-            request = {"agent": self.name, "prompt": _plain(ctx.prompt)}
+            request = {"agent": self.name, "prompt": to_plain(ctx.prompt)}
             nothing: calls.Body = functools.partial(asyncio.sleep, 0)
             await calls.record_call(run, _place_of(run, ctx), nothing, name="agent", request=request)
         return self
@@ -165,7 +173,7 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
         ctx: RunContext[AgentDepsT],
         *,
         call: ToolCallPart,
-        tool_def: ToolDefinition,  # noqa: ARG002 - the hook's signature
+        tool_def: ToolDefinition,
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
@@ -173,7 +181,10 @@ class HoldfastDurability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
         run = current(_NAME)
         if run is None:
             return await handler(args)
-        token = _caller.set(f"{_describe_place(run, ctx, call.tool_call_id)}:")
+        place = _describe_place(run, ctx, call.tool_call_id)
+        if policy_of(tool_def, call.tool_name).record == "none":
+            calls.refuse_unreached_gate(run, ToolCall(f"{place} {_REQUIRED}", call.tool_name, {}))
+        token = _caller.set(f"{place}:")
         try:
             return await handler(args)
         finally:
@@ -274,8 +285,10 @@ async def _record(run: AsyncRun, operation_id: object, params: Any, body: calls.
     ctx = params.run_context if hasattr(params, "run_context") else params.ctx
     name = _tidy(_name_of(operation_id, params))
     place = _describe_place(run, ctx, ctx.tool_call_id) if ctx.tool_call_id else _place_of(run, ctx)
+    is_model = isinstance(operation_id, durable_exec.ModelRequestId)
+    after = [f"{_place_of(run, ctx)}:"] if is_model else []
     try:
-        return await calls.record_call(run, next_key(run, f"{place} {name}"), body, name=name)
+        return await calls.record_call(run, next_key(run, f"{place} {name}"), body, name=name, after=after)
     except StepFailed as failed:
         if isinstance(operation_id, durable_exec.ModelRequestId | durable_exec.ModelCompactMessagesId):
             raise model_error(failed, operation_id.model_name) from failed
@@ -288,8 +301,10 @@ async def _call_tool(run: AsyncRun, params: Any, policy: ToolPolicy, body: calls
     `validates`: the arguments are validated inside the call. Elsewhere a ValidationError is an error of the tool
     itself, perhaps about what a payment service has returned.
     """
-    key = next_key(run, _describe_place(run, params.ctx, params.ctx.tool_call_id))
-    call = ToolCall(key, params.name, {name: _plain(value) for name, value in params.tool_args.items()}, policy)
+    place = _describe_place(run, params.ctx, params.ctx.tool_call_id)
+    following = following_key(run, f"{_place_of(run, params.ctx)} model")
+    arguments = {name: to_plain(value) for name, value in params.tool_args.items()}
+    call = ToolCall(next_key(run, place), params.name, arguments, policy, asked_as=place, followed_by=following)
     if policy.record != "effect":
         return await calls.perform(run, call, body)
 
@@ -297,16 +312,10 @@ async def _call_tool(run: AsyncRun, params: Any, policy: ToolPolicy, body: calls
         try:
             payload: Any = await body()
         except Exception as error:
-            if _UNKNOWN_OUTCOME.fullmatch(str(error)):
+            if UNKNOWN_OUTCOME.fullmatch(str(error)):
                 raise InDoubt(str(error)) from error
             raise
-        kind = payload["kind"] if isinstance(payload, dict) else ""  # a result that cannot be stored has none
-        if kind == "model_retry" and _UNKNOWN_OUTCOME.fullmatch(payload["message"]):
-            raise InDoubt(payload["message"])
-        if kind == "approval_required":
-            raise calls.OnlyAsked(payload)
-        if kind == "validation_error" and not validates:
-            raise ValueError(f"{payload['title']}: {payload['errors'][0]['msg']}; raise ModelRetry to tell the model")
+        check_payload(payload, validates=validates)
         return payload
 
     return await calls.perform(run, call, act, raise_unproven=True, result_at=("result",))
@@ -325,7 +334,7 @@ async def _ask_result(run: AsyncRun, call: ToolCall) -> object:
             not_by=policy.not_by,
             escalate=policy.escalate,
             expires=policy.expires,
-            key=f"result {call.id}",
+            key=plain_key(f"result {call.id}"),
         )
     except HoldfastError as error:
         raise AgentStopped(str(error)) from error
@@ -336,8 +345,12 @@ def _deferred_call(
     run: AsyncRun, ctx: RunContext[Any], part: ToolCallPart, note: Mapping[str, Any] | None = None
 ) -> ToolCall:
     definition = None if ctx.tool_manager is None else ctx.tool_manager.get_tool_def(part.tool_name)
-    key = next_key(run, _describe_place(run, ctx, part.tool_call_id))
-    return ToolCall(key, part.tool_name, part.args_as_dict(), policy_of(definition, part.tool_name), _plain(note))
+    place = _describe_place(run, ctx, part.tool_call_id)
+    if definition is not None and definition.kind == "unapproved":  # it is asked before the tool is called
+        place = f"{place} {_REQUIRED}"
+    # Calls are counted without the gates: a key must not depend on what was asked.
+    key = next_key(run, f"approve {place}").removeprefix("approve ")
+    return ToolCall(key, part.tool_name, part.args_as_dict(), policy_of(definition, part.tool_name), to_plain(note))
 
 
 def _next_place(run: AsyncRun) -> str:
@@ -382,14 +395,3 @@ def _name_of(operation_id: object, params: Any) -> str:
             return f"arguments of {params.name}"
         case _:  # the union grows
             return type(operation_id).__name__.removesuffix("Id")
-
-
-def _plain(value: object) -> Any:
-    """An argument as plain data, the same in every process."""
-    if isinstance(value, set | frozenset):
-        value = sorted(value, key=repr)
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    return to_jsonable_python(value, bytes_mode="base64", serialize_unknown=True)

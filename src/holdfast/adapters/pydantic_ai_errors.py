@@ -1,4 +1,4 @@
-"""Errors of Pydantic AI's models, made again from a record."""
+"""Errors of Pydantic AI: of models, made again from a record, and of tools, in what a call has returned."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any, Final
 
 from pydantic_ai import exceptions
 
-from holdfast.errors import StepFailed
+from holdfast.adapters.shared.calls import OnlyAsked
+from holdfast.errors import InDoubt, StepFailed
 
 _STATUS: Final = re.compile(r"status_code: (\d+), model_name: (.*?), body: (.*)", re.DOTALL)
+UNKNOWN_OUTCOME: Final = re.compile(r"Timed out after [\d.]+ seconds\.|Request .* timed out|Connection closed")
+"""What Pydantic AI and the MCP client report as a retry although the call may have happened."""
 
 
 def model_error(failed: StepFailed, model_name: str) -> Exception:
@@ -28,3 +31,17 @@ def model_error(failed: StepFailed, model_name: str) -> Exception:
         except TypeError:
             return exceptions.ModelAPIError(model_name, failed.error_message)
     return kind(failed.error_message) if issubclass(kind, exceptions.UnexpectedModelBehavior) else failed
+
+
+def check_payload(payload: Any, *, validates: bool) -> None:
+    """Raise what the payload of a tool call stands for, if the model must not read it as a result.
+
+    `validates`: the arguments are validated inside the call.
+    """
+    kind = payload["kind"] if isinstance(payload, dict) else ""  # a result that cannot be stored has none
+    if kind == "model_retry" and UNKNOWN_OUTCOME.fullmatch(payload["message"]):
+        raise InDoubt(payload["message"])
+    if kind == "approval_required":
+        raise OnlyAsked(payload)
+    if kind == "validation_error" and not validates:
+        raise ValueError(f"{payload['title']}: {payload['errors'][0]['msg']}; raise ModelRetry to tell the model")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic_ai import exceptions
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ApprovalRequiredToolset, ToolsetTool, WrapperToolset
+from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.shared.calls import ToolPolicy
 from holdfast.adapters.shared.code_names import mentions
@@ -51,3 +53,14 @@ def refuse_unknown(toolset: AbstractToolset[Any]) -> None:
             f"toolset {type(toolset).__name__!r} cannot be recorded; wrap it: "
             "DynamicToolset(lambda ctx: toolset, per_run_step=False, id='…')"
         )
+
+
+def to_plain(value: object) -> Any:
+    """An argument as plain data, the same in every process."""
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    if isinstance(value, list | tuple):
+        return [to_plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(part) for name, part in value.items()}
+    return to_jsonable_python(value, bytes_mode="base64", serialize_unknown=True)

@@ -33,7 +33,7 @@ def test_a_call_whose_confirmation_was_removed_from_the_code_is_not_performed(ap
     agent = LlmAgent(name="payer", model=script([("pay", {"order": "A"})], "done"), tools=[bank.ask()])
     start(app, agent, HoldfastPlugin(tools={"pay": {"record": record}}))
     agent.tools = [bank.pay]
-    with pytest.raises(Diverged, match="no longer asks before it calls 'pay'"):
+    with pytest.raises(Diverged, match="before it calls 'pay'"):
         app.answer("r", {"approve": False, "note": "no"})
     assert bank.paid == []
 
@@ -76,3 +76,32 @@ def test_a_tool_that_only_asked_is_not_an_effect(app: holdfast.App) -> None:
     app.answer("r", {"approve": True}, by="ana")
     assert app.handle("r").result() == [[{"result": "paid"}], "done"]
     assert paid == ["A"]
+
+
+@pytest.mark.parametrize("was_closed", [True, False])
+def test_a_payment_does_not_change_after_the_model_has_read_its_result(app: holdfast.App, was_closed: bool) -> None:
+    bank, sent = Bank(), []
+    is_closed = [was_closed]
+
+    def send(order: str) -> str:
+        """Send an order."""
+        sent.append(order)
+        return f"sent {order}"
+
+    def close(tool: Any, args: Any, tool_context: Any) -> dict[str, Any] | None:
+        del args, tool_context
+        return {"error": "closed"} if is_closed[0] and tool.name == "pay" else None
+
+    model = script([("pay", {"order": "A"})], [("send", {"order": "B"})], "done")
+    tools: list[Any] = [bank.pay, FunctionTool(send, require_confirmation=True)]
+    agent = LlmAgent(name="payer", model=model, tools=tools, before_tool_callback=close)
+    start(app, agent)
+    assert bank.paid == ["A"] * (not was_closed)
+    is_closed[0] = not was_closed
+    with pytest.raises(Diverged, match="so it was not called"):
+        app.answer("r", {"approve": True})
+    assert bank.paid == ["A"] * (not was_closed)
+    assert model.calls == [0, 1]
+    is_closed[0] = was_closed
+    app.resume("r").result()
+    assert (bank.paid, sent) == (["A"] * (not was_closed), ["B"])

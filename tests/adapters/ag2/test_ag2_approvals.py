@@ -13,11 +13,11 @@ from ag2 import Agent, Context, TaskConfig, Toolkit, tool
 from ag2.events import (
     ToolResultEvent,
 )
-from ag2.middleware import BaseMiddleware, Middleware
+from ag2.middleware import BaseMiddleware, Middleware, approval_required
 
 import holdfast
 from holdfast.adapters.ag2 import ToolPolicy, make_durable
-from holdfast.errors import InvalidInput
+from holdfast.errors import Diverged, InvalidInput
 from tests.adapters.ag2.conversation import Bank, Model, gates, start
 
 
@@ -146,3 +146,54 @@ def test_a_def_workflow_is_refused(app: holdfast.App) -> None:
 
     with pytest.raises(holdfast.RunFailed, match="async def"):
         app.start("work").result()
+
+
+@pytest.mark.parametrize("was_closed", [True, False])
+def test_a_payment_does_not_change_after_the_model_has_read_its_result(app: holdfast.App, was_closed: bool) -> None:
+    bank, sent = Bank(), []
+    is_closed = [was_closed]
+
+    @tool(middleware=[approval_required()])
+    def send(order: str) -> str:
+        """Send an order."""
+        sent.append(order)
+        return f"sent {order}"
+
+    class Close(BaseMiddleware):
+        async def on_tool_execution(self, call_next: Any, event: Any, context: Context) -> Any:
+            if is_closed[0] and event.name == "pay":
+                return ToolResultEvent.from_call(event, "closed")
+            return await call_next(event, context)
+
+    model = Model([("pay", {"order": "A"})], [("send", {"order": "B"})], "done")
+    agent = Agent("payer", config=model, tools=[bank.plain(), send], middleware=[Middleware(Close)])
+    start(app, make_durable(agent))
+    assert bank.paid == ["A"] * (not was_closed)
+    is_closed[0] = not was_closed
+    with pytest.raises(Diverged, match="so it was not called"):
+        app.answer("r", {"approve": True})
+    assert bank.paid == ["A"] * (not was_closed)
+    assert model.calls == [0, 1]
+    is_closed[0] = was_closed
+    assert app.resume("r").result() == "done"
+    assert (bank.paid, sent) == (["A"] * (not was_closed), ["B"])
+
+
+@pytest.mark.parametrize("record", ["effect", "step", "none"])
+def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed(app: holdfast.App, record: Any) -> None:
+    bank, tools = Bank(), []
+
+    async def work(run: holdfast.AsyncRun) -> str:
+        agent = Agent("payer", config=Model([("pay", {"order": "A"})], "done"), tools=list(tools))
+        return (await make_durable(agent, tools={"pay": {"record": record}}).ask("go")).body or ""
+
+    app.workflow(name="work")(work)
+    tools[:] = [bank.ask()]
+    app.start("work", run_id="r")
+    tools[:] = [bank.plain()]
+    with pytest.raises(Diverged, match="so it was not called"):
+        app.answer("r", {"approve": False})
+    assert bank.paid == []
+    tools[:] = [bank.ask()]
+    assert app.resume("r").result() == "done"
+    assert bank.paid == []

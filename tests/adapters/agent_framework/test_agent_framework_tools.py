@@ -13,9 +13,11 @@ pytest.importorskip("agent_framework")
 from agent_framework import (
     Agent,
     Content,
+    FunctionInvocationContext,
     FunctionTool,
     Message,
     WorkflowBuilder,
+    tool,
 )
 
 import holdfast
@@ -124,3 +126,59 @@ def test_the_extra_is_named_if_the_framework_is_missing() -> None:
     code = "import sys; sys.modules['agent_framework'] = None; import holdfast.adapters.agent_framework"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 'pip install "holdfast[agent-framework]"' in ran.stderr
+
+
+@pytest.mark.parametrize("was_closed", [True, False])
+def test_a_payment_does_not_change_after_the_model_has_read_its_result(was_closed: bool) -> None:
+    calls: Calls = []
+    is_closed = [was_closed]
+
+    @tool(approval_mode="always_require")
+    def send(order: str) -> str:
+        """Send an order."""
+        calls.append(("send", order))
+        return f"sent {order}"
+
+    async def close(context: FunctionInvocationContext, call_next: Any) -> None:
+        if is_closed[0] and context.function.name == "pay":
+            context.result = "closed"
+        else:
+            await call_next()
+
+    async def workflow(run: holdfast.AsyncRun) -> str:
+        client = scripted([call("c", "pay", order="A")], [call("c", "send", order="B")], calls=calls)
+        tools = [paying(calls, "never_require"), send]
+        agent = Agent(client, tools=tools, middleware=[close, *durable_middleware()])
+        return str((await agent.run("Pay.")).text)
+
+    app, handle = start(workflow)
+    made = [each[0] for each in calls]
+    assert made == (["model", "model"] if was_closed else ["model", "pay", "model"])
+    is_closed[0] = not was_closed
+    with pytest.raises(Diverged, match="so it was not called"):
+        answer_all(app)
+    assert [each[0] for each in calls] == (made if was_closed else [*made, "send"])
+    is_closed[0] = was_closed
+    app.resume("run")
+    handle.result()
+    assert [each[0] for each in calls] == [*made, "send", "model"]
+
+
+@pytest.mark.parametrize("record", ["effect", "step", "none"])
+def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed(record: str) -> None:
+    calls: Calls = []
+    modes = ["always_require"]
+
+    async def workflow(run: holdfast.AsyncRun) -> str:
+        client = scripted([call("c", "pay", order="A")], calls=calls)
+        middleware = durable_middleware({"pay": {"record": record}})
+        return str((await Agent(client, tools=[paying(calls, modes[0])], middleware=middleware).run("Pay.")).text)
+
+    app, handle = start(workflow)
+    modes[0] = "never_require"
+    with pytest.raises(Diverged, match="so it was not called"):
+        answer_all(app, approve=False)
+    modes[0] = "always_require"
+    app.resume("run")
+    handle.result()
+    assert "pay" not in [each[0] for each in calls]

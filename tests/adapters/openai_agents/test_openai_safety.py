@@ -36,7 +36,7 @@ def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed(url: s
         app.start("work", run_id="r")
     with make() as app:
         if is_branch:
-            with pytest.raises(Diverged, match="no longer asks before it calls 'pay'"):
+            with pytest.raises(Diverged, match="before it calls 'pay'"):
                 app.answer("r", {"approve": False, "note": "too late"})
         else:  # the saved state of the SDK still has the question
             assert app.answer("r", {"approve": False, "note": "too late"}).result() == "too late"
@@ -130,3 +130,64 @@ def test_arguments_of_the_wrong_type_are_refused(url: str, run: Any, agent: Any)
         await run_agent(run or own, agent, "1")
 
     assert "InvalidInput: run_agent needs" in fail_with(url, work)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_model_is_not_called_if_an_earlier_approval_was_removed(url: str, answer: bool) -> None:
+    log: Log = []
+    models: list[str] = []
+
+    def make(**options: Any) -> holdfast.App:
+        said = script([("p", "pay", {"order": "A"})], [("s", "send", {"order": "B"})], "done")
+
+        @agents.function_tool(needs_approval=True)
+        def send(order: str) -> str:
+            log.append(f"send {order}")
+            return "sent"
+
+        agent = agents.Agent(name="a", model=FakeModel(said, models), tools=[pay_tool(log, **options), send])
+
+        async def branch(run: holdfast.AsyncRun) -> str:
+            return str((await run_agent(run, agent, "go")).final_output)
+
+        async def work(run: holdfast.AsyncRun) -> str:
+            return (await run.gather(branch))[0]
+
+        return with_app(url, work)
+
+    with make(needs_approval=True) as app:
+        app.start("work", run_id="r")
+        app.answer("r", {"approve": answer})
+        assert (len(log), len(models)) == (int(answer), 2)
+    with make() as app, pytest.raises(Diverged, match="so it was not called"):
+        app.answer("r", {"approve": True})
+    assert len(models) == 2
+    with make(needs_approval=True) as app:
+        assert app.resume("r").result() == "done"
+    assert (len(log), len(models)) == (1 + int(answer), 3)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_tool_without_a_record_is_not_called_if_its_approval_was_removed(url: str, answer: bool) -> None:
+    log: Log = []
+
+    def make(**options: Any) -> holdfast.App:
+        model = FakeModel(script([("p", "pay", {"order": "A"})], "done"))
+        agent = agents.Agent(name="a", model=model, tools=[pay_tool(log, **options)])
+
+        async def branch(run: holdfast.AsyncRun) -> str:
+            return str((await run_agent(run, agent, "go", policies={"pay": {"record": "none"}})).final_output)
+
+        async def work(run: holdfast.AsyncRun) -> str:
+            return (await run.gather(branch))[0]
+
+        return with_app(url, work)
+
+    with make(needs_approval=True) as app:
+        app.start("work", run_id="r")
+    with make() as app, pytest.raises(Diverged, match="so it was not called"):
+        app.answer("r", {"approve": answer})
+    assert log == []
+    with make(needs_approval=True) as app:
+        assert app.resume("r").result() == "done"
+    assert len(log) == int(answer)

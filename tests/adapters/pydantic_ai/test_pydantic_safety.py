@@ -10,6 +10,7 @@ pytest.importorskip("pydantic_ai")
 
 from pydantic import BaseModel
 from pydantic_ai import Agent, ApprovalRequired, FunctionToolset, RunContext, Tool
+from pydantic_ai.capabilities import AbstractCapability
 
 import holdfast
 from holdfast.errors import Diverged
@@ -45,7 +46,7 @@ def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed() -> N
     with holdfast.App("memory:") as app:
         work_with(agents, app)
         agents[0] = paying_agent(paid)
-        with pytest.raises(Diverged, match="no longer asks before it calls 'pay'"):
+        with pytest.raises(Diverged, match="before it calls 'pay'"):
             app.answer("r", {"approve": False, "note": "no"})
     assert paid == []
 
@@ -151,3 +152,82 @@ def test_metadata_under_a_name_that_only_resembles_the_right_one_is_refused(name
     with holdfast.App("memory:") as app, pytest.raises(holdfast.RunFailed, match=f"metadata '{name}' of tool 'pay'"):
         work_with([paying_agent(paid, metadata={name: {"in_doubt": "fail"}})], app).result()
     assert paid == []
+
+
+class Closing(AbstractCapability[None]):
+    """Refuses payments without calling the tool, as long as it is closed."""
+
+    is_closed = False
+
+    async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        del ctx, tool_def, args
+        return "closed" if self.is_closed and call.tool_name == "pay" else await handler(call.args_as_dict())
+
+
+def sending_agent(paid: list[str], script: Script, **options: Any) -> Agent[None, Any]:
+    agent = make_agent(script.model, capabilities=options.pop("capabilities", []))
+
+    @agent.tool_plain(**options)
+    def pay(order: str) -> str:
+        paid.append(order)
+        return f"paid {order}"
+
+    @agent.tool_plain(requires_approval=True)
+    def send(order: str) -> str:
+        paid.append(f"send {order}")
+        return f"sent {order}"
+
+    return agent
+
+
+SEND = [("send", {"order": "B"}, "c1")]
+
+
+@pytest.mark.parametrize("was_closed", [True, False])
+def test_a_payment_does_not_change_after_the_model_has_read_its_result(was_closed: bool) -> None:
+    paid: list[str] = []
+    closing, script = Closing(), Script(PAY, SEND, "done")
+    closing.is_closed = was_closed
+    agent = sending_agent(paid, script, capabilities=[closing])
+    with holdfast.App("memory:") as app:
+        handle = work_with([agent], app)
+        before = list(paid)
+        closing.is_closed = not was_closed
+        with pytest.raises(Diverged, match="so it was not called"):
+            app.answer("r", {"approve": True})
+        assert paid == (before if was_closed else [*before, "send B"])
+        assert script.calls == 2
+        closing.is_closed = was_closed
+        app.resume("r")
+        assert handle.result() == "done"
+    assert paid == [*before, "send B"]
+
+
+def test_a_payment_is_not_repeated_if_it_needs_an_approval_since() -> None:
+    paid: list[str] = []
+    agents = [sending_agent(paid, Script(PAY, SEND, "done"))]
+    with holdfast.App("memory:") as app:
+        handle = work_with(agents, app)
+        assert paid == ["A"]
+        agents[0] = sending_agent(paid, Script(PAY, SEND, "done"), requires_approval=True)
+        while app.gates("r"):
+            app.answer("r", {"approve": True}, gate=app.gates("r")[0].gate)
+        assert handle.result() == "done"
+    assert paid == ["A", "send B"]
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_tool_without_a_record_is_not_called_if_its_approval_was_removed(answer: bool) -> None:
+    paid: list[str] = []
+    policy = {"holdfast": {"record": "none"}}
+    agents = [paying_agent(paid, requires_approval=True, metadata=policy)]
+    with holdfast.App("memory:") as app:
+        work_with(agents, app)
+        agents.append(agents[0])
+        agents[0] = paying_agent(paid, metadata=policy)
+        with pytest.raises(Diverged, match="so it was not called"):
+            app.answer("r", {"approve": answer})
+        assert paid == []
+        agents[0] = agents[1]
+        assert app.resume("r").result() == "done"
+    assert paid == ["A"] * answer

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.adapters.shared.call_keys import plain_key
 from holdfast.adapters.shared.calls import (
     AgentStopped,
     Decision,
@@ -24,7 +25,6 @@ from holdfast.adapters.shared.calls import (
     idempotency_key,
     next_key,
     perform,
-    plain_key,
     record_call,
 )
 from holdfast.errors import Diverged, InvalidInput
@@ -62,7 +62,7 @@ def test_a_call_id_that_a_model_repeats_in_another_turn_or_branch_is_performed_a
     assert None not in {key for _, key in calls}
 
 
-@pytest.mark.parametrize("name", ["call[1]", "call#1", "a/b", "x" * 2000, "ä\n\x00", "", "%2"])
+@pytest.mark.parametrize("name", ["call[1]", "call#1", "a/b", "x" * 2000, "ä\n\x00", "", "%2", "a@2"])
 def test_every_id_that_a_model_chooses_makes_a_key(app: holdfast.App, name: str) -> None:
     calls: list[Any] = []
 
@@ -79,8 +79,13 @@ def test_every_id_that_a_model_chooses_makes_a_key(app: holdfast.App, name: str)
 
 
 def test_different_ids_have_different_keys() -> None:
-    ids = ["tool a", "tool a[", "tool a]", "tool b", "tool " + "x" * 400, "tool " + "x" * 401]
+    ids = ["tool a", "tool a[", "tool a]", "tool b", "tool " + "x" * 400, "tool " + "x" * 401, "tool " + "x y " * 200]
     assert len({plain_key(text) for text in ids}) == len(ids)
+
+
+def test_keys_of_one_agent_begin_alike() -> None:
+    assert plain_key("approve agent 1:2:call/1 x").startswith("approve agent 1:2:")
+    assert plain_key("approve agent 1 call[1] 2").startswith(plain_key("approve agent 1 call[1]") + " ")
 
 
 def test_calls_without_an_id_are_counted_per_flow(app: holdfast.App) -> None:

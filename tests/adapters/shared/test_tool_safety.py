@@ -16,6 +16,7 @@ from holdfast.adapters.shared.calls import (
     ask_approvals,
     idempotency_key,
     perform,
+    record_call,
 )
 from holdfast.engine.effect_outcome import plain_result
 from holdfast.errors import Diverged
@@ -45,7 +46,7 @@ def test_a_call_whose_gate_the_code_no_longer_opens_is_not_performed(app: holdfa
 
     app.start(pays, run_id="r")
     asks[0] = False  # deployed without the approval
-    with pytest.raises(Diverged, match=r"'approve 1'.* no longer asks before it calls 'pay', so it was not called"):
+    with pytest.raises(Diverged, match=r"'approve 1'.* before it calls 'pay', so it was not called"):
         app.answer("r", {"approve": False})
     assert calls == []
     assert app.handle("r").status() == "paused"
@@ -55,7 +56,8 @@ def test_a_call_whose_gate_the_code_no_longer_opens_is_not_performed(app: holdfa
 
 
 @pytest.mark.parametrize(
-    ("gate", "asked_as"), [("agent:9", "agent:9"), ("agent use-1:approval 2", "agent use-1:"), ("agent:10", "agent:1")]
+    ("gate", "asked_as"),
+    [("agent:9", "agent:9"), ("agent c/1 approval 2", "agent c/1"), ("agent:9 [", "agent:9"), ("agent:10", "agent:1")],
 )
 def test_the_gate_of_a_call_may_have_another_id(app: holdfast.App, gate: str, asked_as: str) -> None:
     calls: list[Any] = []
@@ -65,13 +67,73 @@ def test_the_gate_of_a_call_may_have_another_id(app: holdfast.App, gate: str, as
     async def pays(run: holdfast.AsyncRun) -> object:
         if asks[0]:
             await ask_approvals(run, [ToolCall(gate, "pay", {})])
-        return await perform(run, ToolCall("agent:x:1", "pay", {}, asked_as=asked_as), lambda: _pays(calls))
+        return await perform(run, ToolCall("agent:9", "pay", {}, asked_as=asked_as), lambda: _pays(calls))
 
     app.start(pays, run_id="r")
     asks[0] = False
-    with pytest.raises(Diverged):
+    with pytest.raises(Diverged) as error:
         app.answer("r", {"approve": False})
-    assert len(calls) == (asked_as == "agent:1")  # the engine then misses the gate of another call
+    assert calls == []
+    # The engine misses the gate of another call.
+    assert ("before it calls 'pay', so it was not called" in str(error.value)) == (asked_as != "agent:1")
+
+
+async def _model() -> str:
+    return "the model's response"
+
+
+@pytest.mark.parametrize("change", ["no gate", "no call", "no gate and no call"])
+@pytest.mark.parametrize(("name", "after"), [("agent 1:c1", "agent 1:"), ("agent 1 c/1", "agent 1")])
+def test_a_model_is_not_called_before_its_last_response_is_dealt_with(
+    app: holdfast.App, change: str, name: str, after: str
+) -> None:
+    calls: list[Any] = []
+    changed = [""]
+
+    @app.workflow
+    async def pays(run: holdfast.AsyncRun) -> None:
+        call = ToolCall(name, "pay", {})
+        async for _ in run.loop():
+            if "gate" not in changed[0]:
+                await ask_approvals(run, [call])
+            if "call" not in changed[0]:
+                await perform(run, call, lambda: _pays(calls))
+            await ask_approvals(run, [ToolCall("agent 10:c1", "pay", {})])
+            await record_call(run, "model", lambda: _pays(calls, "model"), name="model", after=[after])
+            break
+
+    app.start(pays, run_id="r")
+    app.answer("r", {"approve": True})
+    assert [what for what, _ in calls] == ["paid"]
+    changed[0] = change
+    with pytest.raises(Diverged, match="before it calls 'model', so it was not called"):
+        app.answer("r", {"approve": True})
+    assert [what for what, _ in calls] == ["paid"]
+    changed[0] = ""
+    app.resume("r").result()
+    assert [what for what, _ in calls] == ["paid", "model"]
+
+
+@pytest.mark.parametrize("record", ["effect", "step"])
+def test_a_call_is_not_made_after_the_model_has_read_that_it_was_not(app: holdfast.App, record: Any) -> None:
+    calls: list[Any] = []
+    changed = [False]
+
+    @app.workflow
+    async def pays(run: holdfast.AsyncRun) -> object:
+        if changed[0]:
+            call = ToolCall("c1", "pay", {}, ToolPolicy(record=record), followed_by="model 2")
+            await perform(run, call, lambda: _pays(calls))
+        await record_call(run, "model 2", _model, name="model", after=["c1"])
+        return await run.ask("Go on?", bool)
+
+    app.start(pays, run_id="r")
+    changed[0] = True
+    with pytest.raises(Diverged, match=r"step 'model 2'.*before it calls 'pay', so it was not called"):
+        app.answer("r", True)
+    assert calls == []
+    changed[0] = False
+    assert app.resume("r").result() is True
 
 
 @pytest.mark.parametrize(("policy", "is_told"), [(ToolPolicy(), False), (ToolPolicy(not_done=KeyError), True)])

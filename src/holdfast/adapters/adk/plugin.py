@@ -29,6 +29,7 @@ from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.adk.codec import dump, from_plain, load, to_plain
 from holdfast.adapters.shared.batch import Batch
+from holdfast.adapters.shared.call_keys import plain_key
 from holdfast.adapters.shared.calls import (
     EXPIRED,
     AgentStopped,
@@ -62,8 +63,13 @@ _NESTS: Final = ToolPolicy(record="none")
 class _Turn(NamedTuple):
     """One call of a model, and the tool calls that its response asks for."""
 
-    key: str
+    place: str
+    number: int
     batch: Batch
+
+    @property
+    def key(self) -> str:
+        return f"{self.place} {self.number}"
 
 
 _turn: contextvars.ContextVar[_Turn | None] = contextvars.ContextVar("holdfast_adk_turn", default=None)
@@ -103,8 +109,9 @@ class HoldfastPlugin(BasePlugin):
             return
         # The keys of effects are those of the whole run, so the branch or turn of the run is part of them.
         flow = run.scope.path.translate(_BRACKETS)
-        place = [flow, _path.get(), callback_context.branch or "", callback_context.agent_name]
-        _turn.set(_Turn(next_key(run, " ".join(filter(None, place))), Batch()))
+        parts = [flow, _path.get(), callback_context.branch or "", callback_context.agent_name]
+        place = " ".join(filter(None, parts))
+        _turn.set(_Turn(place, int(next_key(run, place).rpartition(" ")[2]), Batch()))
         for name, tool in llm_request.tools_dict.items():
             if not _is_recording(tool):
                 llm_request.tools_dict[name] = self._wrap(tool)
@@ -165,7 +172,8 @@ class _RecordedTool:
                 f"the call of tool {self._tool.name!r} has no recorded id, because a callback made it; "
                 "give its FunctionCall an id that is the same in every replay"
             )
-        call = ToolCall(f"{turn.key} {call_id}", self._tool.name, to_jsonable_python(args), self._policy)
+        arguments, following = to_jsonable_python(args), f"{turn.place} {turn.number + 1} model 1"
+        call = ToolCall(f"{turn.key} {call_id}", self._tool.name, arguments, self._policy, followed_by=following)
         try:
             return await self._confirm_and_call(run, call, args, tool_context)
         except Suspended:
@@ -264,7 +272,7 @@ async def _ask_payload(run: AsyncRun, call: ToolCall, asked: ToolConfirmation) -
         escalate=policy.escalate,
         expires=policy.expires,
         expired={"approve": False, "note": EXPIRED, **{name: entries[name] for name in names}},
-        key=f"confirm {call.id}",
+        key=plain_key(f"confirm {call.id}"),
     )
     payload = {**entries, **{name: answer[name] for name in names}} if entries else asked.payload
     return Decision(answer["approve"], answer["note"] or ""), payload
@@ -302,7 +310,8 @@ class _RecordingLlm(BaseLlm):
             return [dump(_with_ids(response)) async for response in answers]
 
         try:
-            recorded = await record_call(run, next_key(run, f"{turn.key} model"), call, name="model")
+            earlier = [f"{turn.place} {number}" for number in range(1, turn.number)]
+            recorded = await record_call(run, next_key(run, f"{turn.key} model"), call, name="model", after=earlier)
         finally:
             await answers.aclose()
         for each in recorded:

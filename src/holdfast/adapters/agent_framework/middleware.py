@@ -50,6 +50,7 @@ from holdfast.adapters.shared.calls import (
     perform,
     record_call,
     refuse_unproven,
+    refuse_unreached_gate,
 )
 from holdfast.errors import StepFailed
 from holdfast.runtime.async_run import AsyncRun
@@ -93,7 +94,7 @@ class _AgentRun:
     def call_key(self, call_id: str) -> str:
         """The key of a tool call. Some models use the same ids in every response, so it has the response's number."""
         plain = call_id if _PLAIN_ID.fullmatch(call_id) else hashlib.sha256(call_id.encode()).hexdigest()
-        return f"{self.key} {plain} {self.model_calls}"
+        return f"{self.key} model {self.model_calls} {plain}"
 
     def add_notes(self, messages: Sequence[Message]) -> None:
         """Add the notes of refusals to the results that the framework has made of them, before the model sees them."""
@@ -222,7 +223,8 @@ class _ModelMiddleware(ChatMiddleware):
             response = await found.get_final_response() if isinstance(found, ResponseStream) else found
             return _dump_response(response if response is not None else ChatResponse())
 
-        record = await record_call(run, key, call_model, name="model", request=given)
+        after = [] if agent_run is None else [f"{agent_run.key} model"]
+        record = await record_call(run, key, call_model, name="model", request=given, after=after)
         response_format = (context.options or {}).get("response_format")
         injected = {"chat_response": {"response_format": response_format}}
         response = ChatResponse.from_dict(record, dependencies=injected)
@@ -267,8 +269,11 @@ class _ToolMiddleware(FunctionMiddleware):
         name, agent_run = context.function.name, _agent_run.get()
         call_id = context.metadata["call_id"]
         key = call_id if agent_run is None else agent_run.call_key(call_id)
-        call = ToolCall(key, name, _plain_arguments(context.arguments), self._policies.get(name) or DEFAULT)
+        following = "" if agent_run is None else f"{agent_run.key} model {agent_run.model_calls + 1}"
+        policy = self._policies.get(name) or DEFAULT
+        call = ToolCall(key, name, _plain_arguments(context.arguments), policy, followed_by=following)
         if call.policy.record == "none":
+            refuse_unreached_gate(run, call)
             token = _tool_path.set(key)
             try:
                 await call_next()

@@ -93,7 +93,7 @@ def _make_get_response(original: Callable[..., Any]) -> Callable[..., Any]:
         key = next_key(run, name)
         while True:
             try:
-                recorded = await record_call(run, key, body, name="model")
+                recorded = await record_call(run, key, body, name="model", after=[place.agent])
                 break
             except StepFailed as failed:
                 # The SDK retried this call if the next one is recorded. Its policy cannot judge an error from a record.

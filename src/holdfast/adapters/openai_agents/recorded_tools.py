@@ -26,8 +26,10 @@ from holdfast.adapters.shared.calls import (
     ToolCall,
     ToolPolicy,
     dump_or_lose,
+    following_key,
     perform,
     record_call,
+    refuse_unreached_gate,
     stop,
 )
 from holdfast.engine.failures import NOT_DONE, Classifier, Verdict
@@ -170,7 +172,9 @@ async def _invoke(tool: agents.FunctionTool, context: ToolContext[Any], argument
             f"the model response that asks for {tool.name!r} was not recorded, so the call cannot be identified on a "
             "resume; do not pass run_config to Agent.as_tool, and run other agents with run_agent"
         )
+    asked_as = f"{place.agent}{call_id}"  # approvals do not know the tool calls around them
     if policy.record == "none":
+        refuse_unreached_gate(run, ToolCall(asked_as, tool.name, {}))
         with inside(replace(place, prefix=f"{place.prefix}{call_id}:")):
             return await tool.__dict__["on_invoke_tool"](context, arguments)
     seconds: float | None = tool.__dict__["timeout_seconds"]
@@ -188,8 +192,15 @@ async def _invoke(tool: agents.FunctionTool, context: ToolContext[Any], argument
     # The default of the SDK asks the model to try again. A function that the user has chosen decides itself.
     has_own = not tool._use_default_failure_error_function
     policy = replace(policy, classify=functools.partial(_classify, policy.classify))
-    asked_as = f"{place.agent}{call_id}"  # approvals do not know the tool calls around them
-    call = ToolCall(f"{place.path}{call_id}", tool.name, parse_arguments(arguments), policy, asked_as=asked_as)
+    following = following_key(run, f"{place.path}model")
+    call = ToolCall(
+        f"{place.path}{call_id}",
+        tool.name,
+        parse_arguments(arguments),
+        policy,
+        asked_as=asked_as,
+        followed_by=following,
+    )
     try:
         result = await perform(run, call, body, raise_unproven=has_own)
     except StepFailed as failed:

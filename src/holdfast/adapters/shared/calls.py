@@ -10,17 +10,15 @@ import asyncio
 import contextvars
 import dataclasses
 import functools
-import re
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from blake3 import blake3
-
+from holdfast.adapters.shared.call_keys import QUESTIONS, entries_of, find_unreached, is_over, plain_key, tool_key
 from holdfast.engine.approvals import Escalate
+from holdfast.engine.commands import EntryData
 from holdfast.engine.failures import NOT_DONE, Classifier, Verdict
-from holdfast.engine.record import FINAL
 from holdfast.engine.scope import Scope
 from holdfast.errors import EffectFailed, HoldfastError, InvalidInput, StepFailed
 from holdfast.forms import field
@@ -32,9 +30,6 @@ _RECORDED: Final = "recorded"
 EXPIRED: Final = "The approval expired: no person answered in time."
 """The note of an approval that was not answered in time, for the model."""
 _APPROVAL_OPTIONS: Final = ("who", "approvals", "not_by", "escalate", "expires")
-_QUESTIONS: Final = ("approve", "result")
-"""How the keys of gates about tool calls begin."""
-_PLAIN: Final = re.compile(r"[\w .:()@+=,-]{1,300}")
 _PROMPT_CHARS_MAX: Final = 400
 _VALUE_CHARS_MAX: Final = 80
 _MARKUP: Final = frozenset('`*[]<>\\#|~&!_"')
@@ -124,7 +119,9 @@ class ToolCall(NamedTuple):
     note: Mapping[str, Any] | None = None
     """What the framework knows about its approval; the gate shows it as `metadata`."""
     asked_as: str = ""
-    """The id in the key of its approval, if that is another one; with a colon at its end, how such ids begin."""
+    """The words that the ids of its approvals begin with, if not with its own."""
+    followed_by: str = ""
+    """The key of the model call that gets the result."""
 
 
 class Decision(NamedTuple):
@@ -179,6 +176,11 @@ def next_key(run: AsyncRun, name: str) -> str:
     return f"{name} {counter[name]}"
 
 
+def following_key(run: AsyncRun, name: str) -> str:
+    """The key that `next_key` will return for this name."""
+    return f"{name} {_counters.get(run.scope, Counter())[name] + 1}"
+
+
 def stop(run: AsyncRun, error: Exception) -> AgentStopped:
     """What to raise for an error that the model must not see. The run fails, even if the framework swallows it."""
     record = run.execution.record
@@ -186,16 +188,20 @@ def stop(run: AsyncRun, error: Exception) -> AgentStopped:
     return AgentStopped(str(error))
 
 
-def plain_key(text: str) -> str:
-    """A key with what a model may choose, such as the id of a call: signs that keys cannot have are hashed."""
-    return text if _PLAIN.fullmatch(text) else f"{text.partition(' ')[0]} {blake3(text.encode()).hexdigest(16)}"
-
-
-async def record_call(run: AsyncRun, key: str, body: Body, *, name: str, request: object = None) -> Any:
+async def record_call(
+    run: AsyncRun, key: str, body: Body, *, name: str, request: object = None, after: Sequence[str] = ()
+) -> Any:
     """Call a model, or anything else that only computes or reads, once. A replay returns the record.
 
     `body` returns what can be stored. `request` identifies the input: a replay with another one is refused as Diverged.
+    `after`: how the ids of the agent's tool calls begin. The model is not called while one of them, or its gate, is
+    recorded and was not reached: it would read that a payment was not made.
     """
+    if after and not is_over(entries_of(run, key)):
+        gates = [f"{verb} {each}" for verb in QUESTIONS for each in after]
+        missed = find_unreached(run, [*gates, *(tool_key(run, each) for each in after)])
+        if missed is not None:
+            raise _out_of_order(run, missed, key, "step", name)
 
     async def call(request: object) -> object:  # noqa: ARG001 - errors name it
         token = _unit.set("")
@@ -226,17 +232,18 @@ async def perform(
     policy = call.policy
     if policy.record == "none":
         return await body()
-    place = f"{run.scope.path} " if run.scope.path else ""  # keys of effects are unique in the whole run
-    key = plain_key(f"tool {place}{call.id}")
-    recorded = run.execution.record.scope(run.scope.path)
-    entries = [] if recorded is None else recorded.calls.get(key, [])
-    is_repeated = bool(entries) and entries[-1]["kind"] not in FINAL
-    if not entries or is_repeated:
+    key = tool_key(run, call.id)
+    entries = entries_of(run, key)
+    is_repeated = bool(entries) and not is_over(entries)
+    if not is_over(entries):
         refuse_unreached_gate(run, call)
+    later = entries_of(run, call.followed_by) if not entries else []
+    if later:
+        raise _out_of_order(run, later[0], key, "intent", call.name)
     if policy.record == "step":
         return await record_call(run, key, body, name=call.name, request=dict(call.arguments))
 
-    question = plain_key(f"asked {place}{call.id}")
+    question = tool_key(run, call.id, "asked")
     asked: list[object] = []
 
     async def act(arguments: Mapping[str, Any], *, idempotency_key: str) -> dict[str, object]:  # noqa: ARG001
@@ -291,17 +298,22 @@ def refuse_unreached_gate(run: AsyncRun, call: ToolCall) -> None:
 
     The code asked when the gate was opened and does not ask now. The call would be performed whatever the answer is.
     """
-    recorded = run.execution.record.scope(run.scope.path)
-    exact = {plain_key(f"{verb} {name}") for verb in _QUESTIONS for name in (call.id, call.asked_as or call.id)}
-    for key, entries in recorded.calls.items() if recorded is not None else ():
-        is_own = key in exact or (call.asked_as.endswith(":") and key.startswith(f"approve {call.asked_as}"))
-        if is_own and entries[0]["kind"] == "asked" and "seen" not in entries[0]:
-            hint = (
-                f"the code no longer asks before it calls {call.name!r}, so it was not called; give the tool its "
-                "approval again, or roll the run back to before the gate"
-            )
-            error = run.scope.diverged(entries[0], f"tool {call.id}", ("intent",), hint=hint)
-            raise stop(run, error) from error
+    ids = {call.id, call.asked_as or call.id}
+    missed = find_unreached(run, [f"{verb} {each}" for verb in QUESTIONS for each in ids])
+    if missed is not None:
+        raise _out_of_order(run, missed, f"tool {call.id}", "intent", call.name)
+
+
+def _out_of_order(run: AsyncRun, entry: EntryData, call: str, kind: str, name: str) -> AgentStopped:
+    """The error for a call that does not follow, or comes after, what the record has of its agent."""
+    hint = (
+        f"the code no longer asks or acts as before it calls {name!r}, so it was not called; restore the approval or "
+        "hook that decides about it, or roll the run back to before that"
+    )
+    error = run.scope.diverged(entry, call, (kind,), hint=hint)
+    stopped = stop(run, error)
+    stopped.__cause__ = error
+    return stopped
 
 
 def dump_or_lose(dump: Callable[[], object]) -> object:

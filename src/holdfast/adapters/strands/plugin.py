@@ -1,7 +1,8 @@
 """A plugin that records an agent's model calls as steps, its tool calls as effects, and asks its interrupts.
 
-Keys come from the order of the agent's invocations and from the ids in recorded responses. The ids that Strands draws
-for cycles and messages are new at every replay, so no key has one.
+Keys come from the order in which agents are called, from the number of the recorded response and from the ids in it.
+Strands invokes an agent again after an interrupt; this belongs to the same call, so that a key does not depend on what
+was asked. The ids that Strands draws for cycles and messages are new at every replay, so no key has one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from holdfast.adapters.shared.calls import (
     perform,
     record_call,
     refuse_unproven,
+    refuse_unreached_gate,
 )
 from holdfast.engine.execution import Execution
 from holdfast.errors import Interrupt, StepFailed
@@ -96,11 +98,15 @@ class HoldfastPlugin(Plugin):
 
     def _begin(self, event: BeforeInvocationEvent) -> None:
         run = current(_ADAPTER)
-        self._invocations.pop(event.agent, None)
+        invocation = self._invocations.pop(event.agent, None)
         if run is None:
             return
         if run.execution in _stops:  # a graph drops what has stopped one of its agents, and starts the next one
             raise _stops[run.execution]
+        if invocation is not None and invocation.is_resumed:  # with the answers to its interrupts
+            invocation.is_resumed = False
+            self._invocations[event.agent] = invocation
+            return
         # The number of earlier messages is part of it: an agent from outside the workflow would have those of the last
         # execution, and the model would see them twice.
         given = [len(event.agent.messages), *map(_brief, event.messages or [])]
@@ -130,13 +136,16 @@ class HoldfastPlugin(Plugin):
             response = self._respond(answer.approved, answer.note)
             responses.append({"interruptResponse": {"interruptId": interrupt.id, "response": response}})
         event.resume = responses
+        invocation.is_resumed = True
 
     def _question(self, invocation: _Invocation, interrupt: AgentInterrupt, uses: list[ToolUse]) -> ToolCall:
         use = next((use for use in uses if interrupt.id in _interrupt_ids(use, interrupt.name)), None)
         if use is None:
             return ToolCall(invocation.call_key(interrupt.id), interrupt.name, {"reason": interrupt.reason})
-        key = invocation.call_key(f"{use['toolUseId']}:{interrupt.name}")
-        arguments = dict(use["input"])
+        by = "hook" if interrupt.id == _interrupt_ids(use, interrupt.name)[0] else "tool"
+        key = f"{invocation.call_key(use['toolUseId'])} {by} {_plain_id(interrupt.name)}"
+        given: object = use["input"]  # what the model has given; Strands reports it if it is not an object
+        arguments = dict(given) if isinstance(given, Mapping) else {"input": given}
         if isinstance(interrupt.reason, str):
             arguments.setdefault("reason", interrupt.reason)
         return ToolCall(key, use["name"], arguments, self._policies.get(use["name"]) or DEFAULT)
@@ -152,6 +161,7 @@ class HoldfastPlugin(Plugin):
         if invocation.stopped is not None:
             raise invocation.stopped
         invocation.model_calls += 1
+        key = f"{invocation.key} model {invocation.model_calls}"
         events: list[TypedEvent] = []
 
         async def call() -> dict[str, Any]:
@@ -166,9 +176,9 @@ class HoldfastPlugin(Plugin):
                 "metrics": dict(last.metrics),
             }
 
-        key = f"{invocation.key} model {invocation.model_calls}"
         with invocation.keeping_stop():
-            record = await record_call(run, key, call, name="model", request=invocation.given)
+            after = [f"{invocation.key} model"]
+            record = await record_call(run, key, call, name="model", request=invocation.given, after=after)
         for event in events:
             if not isinstance(event, ModelStopReason):
                 yield event
@@ -186,8 +196,10 @@ class HoldfastPlugin(Plugin):
             async for event in call_next(context):
                 yield event
             return
+        call_id = invocation.call_key(use["toolUseId"])
         if is_internal or policy.record == "none":
             with invocation.keeping_stop():
+                refuse_unreached_gate(run, ToolCall(f"{call_id} hook", use["name"], {}))
                 async for event in call_next(context):
                     yield event
             return
@@ -207,11 +219,15 @@ class HoldfastPlugin(Plugin):
                 "state": {key: value for key, value in after.items() if before.get(key) != value},
             }
 
-        invocation.attempts[use["toolUseId"]] += 1
-        key = f"{invocation.call_key(use['toolUseId'])} {invocation.attempts[use['toolUseId']]}"
-        asked_as = f"{invocation.key} {use['toolUseId']}:"
+        tool_call = ToolCall(
+            invocation.attempt_key(call_id),
+            use["name"],
+            use["input"],
+            policy,
+            asked_as=call_id,
+            followed_by=f"{invocation.key} model {invocation.model_calls + 1}",
+        )
         with invocation.keeping_stop():
-            tool_call = ToolCall(key, use["name"], use["input"], policy, asked_as=asked_as)
             result, error = await self._perform(run, tool_call, call, context)
         for event in events:
             if not isinstance(event, ToolResultEvent):
@@ -248,11 +264,17 @@ class _Invocation:
         self.attempts: Counter[str] = Counter()
         """Of each tool call: a hook may ask for another one."""
         self.stopped: BaseException | None = None
+        self.is_resumed = False
+        """Strands invokes the agent again, with the answers to its interrupts."""
 
     def call_key(self, call_id: str) -> str:
         """The key of a tool call. Some models use the same ids in every response, so it has the response's number."""
-        plain = call_id if _PLAIN_ID.fullmatch(call_id) else hashlib.sha256(call_id.encode()).hexdigest()
-        return f"{self.key} {plain} {self.model_calls}"
+        return f"{self.key} model {self.model_calls} {_plain_id(call_id)}"
+
+    def attempt_key(self, call_key: str) -> str:
+        """The key of the next attempt of a tool call."""
+        self.attempts[call_key] += 1
+        return call_key if self.attempts[call_key] == 1 else f"{call_key} {self.attempts[call_key]}"
 
     @contextlib.contextmanager
     def keeping_stop(self) -> Iterator[None]:
@@ -273,6 +295,11 @@ class _Invocation:
             if not isinstance(error, (asyncio.CancelledError, GeneratorExit)):
                 self.stopped = _stops[execution] = error
             raise
+
+
+def _plain_id(text: str) -> str:
+    """A part of a key, without spaces."""
+    return text if _PLAIN_ID.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _interrupt_ids(use: ToolUse, name: str) -> list[str]:
