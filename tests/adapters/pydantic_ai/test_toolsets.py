@@ -29,7 +29,7 @@ def _toolset(log: Path, **options: Any) -> AbstractToolset[None]:
     from pydantic_ai.mcp import MCPToolset
 
     transport = StdioTransport(sys.executable, [str(_SERVER), str(log)])
-    return MCPToolset(transport, id="bank", include_instructions=True, **options)
+    return MCPToolset(transport, id="bank", include_instructions=True, init_timeout=120, **options)
 
 
 def _lines(log: Path) -> list[str]:
