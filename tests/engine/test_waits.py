@@ -253,6 +253,7 @@ def test_an_event_just_before_the_run_waits_wakes_it(stage: Stage) -> None:
 
     @stage.flow
     async def flow(run: AsyncRun) -> Any:
+        await run.step(str, "before")
         return await run.wait_for("n")
 
     other = stage.app

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import App, Run
 from holdfast.errors import ClaimLost
-from holdfast.runtime import control, execute, start
+from holdfast.runtime import control, start
 from holdfast.testing import ManualClock
 
 URLS = pytest.mark.parametrize("scheme", ["sqlite", "dir"])
@@ -71,11 +71,11 @@ def test_a_ready_run_that_was_paused_meanwhile_is_not_executed(
     real = start.claim
 
     def paused_before(app: Any, run_id: str) -> Any:
-        monkeypatch.setattr(execute, "claim", real)
+        monkeypatch.setattr(start, "claim", real)
         assert other.pause("r").status() == "paused"
         return (yield from real(app, run_id))
 
-    monkeypatch.setattr(execute, "claim", paused_before)
+    monkeypatch.setattr(start, "claim", paused_before)
     assert one.start("kid", run_id="r").status() == "paused"
     assert done == []
 

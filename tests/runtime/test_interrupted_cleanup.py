@@ -294,7 +294,7 @@ def test_a_run_that_executes_when_its_app_is_closed_is_taken_over_once_the_proce
         assert app.handle("r").status() == "completed"
 
 
-def test_an_interrupt_before_an_async_execution_begins_releases_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_an_async_execution_begins_leaves_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast.runtime.loop_thread import LoopThread
 
     with async_app("memory:", AsyncWorld()) as app:
@@ -306,7 +306,13 @@ def test_an_interrupt_before_an_async_execution_begins_releases_the_run(monkeypa
             patch.setattr(LoopThread, "execute", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 app.start("work", run_id="r")
-        assert (app.handle("r").status(), app.handle("r").info().owner) == ("ready", None)
+        assert list(app.runs()) == []
+        app.start("work", run_id="q", enqueue=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(LoopThread, "execute", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                app.resume("q")
+        assert (app.handle("q").status(), app.handle("q").info().owner) == ("ready", None)
 
 
 async def _async_change(_: object) -> None: ...

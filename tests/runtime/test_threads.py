@@ -76,7 +76,7 @@ def test_a_task_that_is_cancelled_while_it_starts_a_run_leaves_no_claim_behind(l
     async def flow(run: AsyncRun) -> str:
         return "done"
 
-    ids = [f"{local.run_id}-{rounds}" for rounds in range(16)]
+    ids = [f"{local.run_id}-{rounds}" for rounds in range(32)]
 
     async def outside() -> None:
         for rounds, run_id in enumerate(ids):

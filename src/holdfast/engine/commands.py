@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.drivers import Plan
+from holdfast.model.rows import WAITING
 
 if TYPE_CHECKING:
     from holdfast.engine.scope import Scope
@@ -89,6 +90,12 @@ class Write(Command):
     release: bool = False
     result: bytes = b""
     """The encoding of the result in the last entry and in the marks, if known."""
+
+    @property
+    def is_wait(self) -> bool:
+        """Whether it only records that the run waits, and releases it."""
+        is_more = self.marks or self.send or self.take or self.put_back or self.close_gates or self.drop_timers
+        return self.release and self.status == WAITING and not is_more
 
     @property
     def is_plain(self) -> bool:

@@ -51,7 +51,7 @@ class Guard(Part, frozen=True):
 
 
 class NewRun(Part, frozen=True):
-    """Create the run if it does not exist. Its incarnation is derived from the commit's id, which is unique."""
+    """Create the run if it does not exist."""
 
     required: bool = False
     """True: the run must not exist yet."""
@@ -60,6 +60,8 @@ class NewRun(Part, frozen=True):
     source_incarnation: bytes = b""
     source_epoch: int = 0
     origin: bytes = b""
+    incarnation: bytes = b""
+    """16 random bytes, for a caller that must know them before the commit; empty: derived from the commit's id."""
 
 
 class NewCheckpoint(Part, frozen=True):
@@ -174,7 +176,7 @@ class Timer(Part, frozen=True):
 
 
 class TakeClaim(Part, frozen=True):
-    """Take the claim for `owner`."""
+    """Take the claim for `owner`. With `release` in the same commit, the claim only counts: its fence is used."""
 
     owner: str
     nonce: bytes

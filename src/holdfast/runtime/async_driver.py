@@ -77,7 +77,7 @@ class AsyncAppDriver(AsyncDriver):
 
         With an `interpreter` the plan continues until the outcome is recorded; then the cancellation continues.
         """
-        steps = _ShieldedSteps(self, continues=interpreter is not None)
+        steps = _ShieldedSteps(self, interpreter)
         try:
             value = await self.drive(plan, steps.begin)
         except (Exception, Interrupt) as error:
@@ -241,9 +241,10 @@ def _call_here(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 class _ShieldedSteps:
     """The steps of one plan; a cancelled task lets the current step finish."""
 
-    def __init__(self, driver: AsyncAppDriver, *, continues: bool) -> None:
+    def __init__(self, driver: AsyncAppDriver, interpreter: Interpreter | None) -> None:
         self._driver = driver
-        self._continues = continues
+        self._run_id = interpreter.row.run_id if interpreter is not None else None
+        """The run whose plan continues after a cancellation, until the outcome is recorded."""
         self.cancelled: asyncio.CancelledError | None = None
         """The cancellation that is deferred."""
         self.called = False
@@ -262,7 +263,8 @@ class _ShieldedSteps:
     async def _commit(self, commit: Commit) -> Outcome:
         work = self._driver.io.commit(commit)
         self.cancelled = await wait_done(work) or self.cancelled
-        if self.cancelled is not None and (not self._continues or commit.take is not None):
+        continues = commit.run_id == self._run_id or (self._run_id is not None and commit.take is None)
+        if self.cancelled is not None and not continues:
             work.exception()
             raise self._take()
         return work.result()

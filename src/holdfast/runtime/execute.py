@@ -30,16 +30,27 @@ from holdfast.errors import (
     InvalidInput,
     LeaseLost,
     RunError,
+    RunExists,
     StorageError,
     UnknownWorkflow,
 )
 from holdfast.errors.workflow import traceback_text
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewItem, Outcome
-from holdfast.model.rows import AT_WORK, CANCELLED, FAILED, PAUSED, READY, TERMINAL, RunRow
+from holdfast.model.rows import CANCELLED, FAILED, PAUSED, READY, TERMINAL, RunRow
 from holdfast.operations.views import encode_body
 from holdfast.runtime.interpreter import Interpreter
 from holdfast.runtime.replay_input import CODEC, ReplayInput, read_edits, read_replay_input
-from holdfast.runtime.start import Claimed, Execute, Start, claim, create, new_run_id
+from holdfast.runtime.start import (
+    Claimed,
+    Execute,
+    Start,
+    claim,
+    claim_unfinished,
+    create,
+    create_later,
+    find_created,
+    new_run_id,
+)
 
 if TYPE_CHECKING:
     from holdfast.runtime.app_core import AppCore
@@ -98,7 +109,7 @@ class ExecutionResult(NamedTuple):
 def execute_run(app: AppCore, claimed: Claimed) -> Plan[ExecutionResult]:
     """Execute a run until it waits or ends."""
     row = claimed.row
-    interpreter = Interpreter(app, claimed.access, row, claimed.taken_at, force=claimed.force)
+    interpreter = Interpreter(app, claimed)
     unfit = False
     try:
         workflow = app.known(row.workflow)
@@ -259,7 +270,9 @@ def _invoke_workflow(interpreter: Interpreter, invoke: Invoke) -> Plan[BaseExcep
 
 
 def _put_back(interpreter: Interpreter, status: str) -> Plan[None]:
-    """Release a run that this process cannot execute."""
+    """Release a run that this process cannot execute, if it exists."""
+    if interpreter.creation is not None:
+        return
     run_id, token, guard = interpreter.row.run_id, interpreter.core.ids.token(8), interpreter.access.guard()
     yield Commit(run_id, token, guard, status=status, release=True)
 
@@ -284,6 +297,7 @@ def start_run(
     app: AppCore, workflow: object, given: Typed, run_id: str | None, metadata: dict[str, object] | None, *, here: bool
 ) -> Plan[tuple[str, Claimed | None]]:
     """Create or find the run with the arguments `given`, and claim it if it is executed here."""
+    is_new = run_id is None
     if not here and isinstance(workflow, str) and app.known(workflow) is None:  # it is executed elsewhere
         run_id = run_id if run_id is not None else new_run_id(app, workflow)
         start = Start(run_id, workflow, 1, *given, metadata)
@@ -291,10 +305,11 @@ def start_run(
         known = app.registry.find(workflow, may_enqueue=True)
         run_id = run_id if run_id is not None else new_run_id(app, known.name)
         start = known.prepare(Start(run_id, known.name, known.version, *given, metadata))
-    row, claimed = yield from create(app, start, take=here)
-    if claimed is None and here and row.status in (READY, *AT_WORK):  # at work: perhaps in a dead process
-        claimed = yield from claim(app, run_id)
-    return run_id, claimed
+    if not here:
+        yield from create(app, start, take=False)
+        return run_id, None
+    found = yield from create_later(app, start, is_new=is_new)
+    return run_id, found if isinstance(found, Claimed) else (yield from claim_unfinished(app, found))
 
 
 def claim_known(app: AppCore, run_id: str) -> Plan[Claimed | None]:
@@ -308,6 +323,11 @@ def claim_known(app: AppCore, run_id: str) -> Plan[Claimed | None]:
 def run_until_idle(app: AppCore, claimed: Claimed, *, once: bool = False) -> Plan[None]:
     """Execute a run until it waits or ends, then the runs it made ready. Errors of the others are only logged."""
     result: ExecutionResult = yield Execute(claimed)
+    if claimed.creation is not None and isinstance(result.error, RunExists):
+        again = yield from find_created(app, claimed.creation)
+        if again is None:
+            return
+        result = yield Execute(again)
     if result.error is not None:
         raise result.error
     todo = [] if once else _next(result)

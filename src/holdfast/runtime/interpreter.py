@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from holdfast.clock import US
 from holdfast.drivers import Handler, Plan
 from holdfast.engine import commands as c
@@ -22,6 +24,8 @@ from holdfast.errors import Diverged, Halted, HoldfastError, LeaseLost, StorageE
 from holdfast.ids import full_name
 from holdfast.model.commit import (
     Commit,
+    Committed,
+    Guard,
     NewCheckpoint,
     NewEffect,
     NewEntry,
@@ -33,22 +37,23 @@ from holdfast.model.commit import (
     ReturnedItem,
     Timer,
 )
-from holdfast.model.rows import EffectRow, RunRow
+from holdfast.model.rows import EffectRow
 from holdfast.operations.claims import renewal
-from holdfast.operations.context import Access, refusal
+from holdfast.operations.context import refusal
 from holdfast.operations.gates import gate_body
 from holdfast.operations.state_commit import commit_values
 from holdfast.operations.views import RESUME, decode_body, encode_body, encode_entry, metadata_pairs
 from holdfast.runtime.children import FamilyChildren, attached_lines, mark_undone, stop_child
 from holdfast.runtime.replay_input import family_lines, inbox_items, state_of
 from holdfast.runtime.run_history import ledger_lines
-from holdfast.runtime.start import run_child
+from holdfast.runtime.start import run_child, take_claim
 from holdfast.state.values import pack_sorted
 from holdfast.store.capabilities import Presence
 from holdfast.store.search import write_metadata
 
 if TYPE_CHECKING:
     from holdfast.runtime.app_core import AppCore
+    from holdfast.runtime.start import Claimed
 
 R = TypeVar("R")
 
@@ -75,17 +80,19 @@ class RunBranches(NamedTuple):
 class Interpreter:
     """Executes the commands of one execution."""
 
-    def __init__(self, app: AppCore, access: Access, row: RunRow, taken_at: float, *, force: bool = False) -> None:
-        assert access.holder is not None
+    def __init__(self, app: AppCore, claimed: Claimed) -> None:
         self.app = app
-        self.access = access
-        self.row = row
-        self.force = force
+        self.access = access = claimed.access
+        assert access.holder is not None
+        self.row = claimed.row
+        self.force = claimed.force
+        self.creation = claimed.creation.commit if claimed.creation is not None else None
+        """The commit that creates and claims the run; None if it exists. It is sent before anything is called."""
         self.new_owner = ""
         """The owner that has the claim now, if this process lost it to another."""
         self.core = access.core
         self.lease_s = app.lease_s
-        self.lease_until = taken_at + self.lease_s
+        self.lease_until = claimed.taken_at + self.lease_s
         """On the monotonic clock; not later than the end of the lease in the store."""
         self.exe: Execution = None  # type: ignore[assignment]  # set by `execute_run` after the journal was read
         self.threads: dict[int, int] = {}
@@ -147,6 +154,9 @@ class Interpreter:
 
     def _execute(self, command: object) -> Plan[object]:
         kind = type(command)
+        is_free = kind in self._do or (isinstance(command, c.Write) and command.is_wait)
+        if self.creation is not None and not is_free:
+            yield from self._create()
         if isinstance(command, c.Write):
             if any(mark.state == "intent" for mark in command.marks):
                 yield from self._ensure_alive()  # else an effect that never began would stay in doubt
@@ -194,6 +204,28 @@ class Interpreter:
         rows = [row for row in self.core.gates_of(self.row.run, None) if row.gate == name]
         return gate_body(self.row, rows[0]) if rows else {}
 
+    # --- the creation ------------------------------------------------------------------------------------------------
+
+    def _create(self) -> Plan[None]:
+        """Create and claim the run."""
+        assert self.creation is not None
+        asked_at = time.monotonic()
+        try:
+            outcome = yield from take_claim(self.app, self.creation)
+        except StorageError as error:
+            raise self._stop(error) from error
+        self.lease_until = asked_at + self.lease_s
+        if self.creation is not None and not self.note_created(outcome) and isinstance(outcome, Refused):
+            raise self._refused(self.creation, outcome)
+
+    def note_created(self, outcome: Outcome) -> bool:
+        """Whether the run exists now and is this one; several threads or tasks of it may create it at once."""
+        row = outcome.run
+        if row is None or row.incarnation != self.row.incarnation:
+            return False
+        self.row, self.creation = row, None
+        return True
+
     # --- the claim ---------------------------------------------------------------------------------------------------
 
     def _ensure_lease(self) -> Plan[None]:
@@ -237,15 +269,15 @@ class Interpreter:
     def _write(self, write: c.Write) -> Plan[c.Written]:
         if self.exe.stopped is not None:
             raise self.exe.stopped
-        outcome: Outcome
         commit = self._commit(write)
-        try:
-            if write.snapshot is None:
-                outcome = yield commit
-            else:
-                outcome, _ = yield from commit_values(self.access, commit, (write.snapshot.state,))
-        except StorageError as error:
-            raise self._stop(error) from error
+        outcome: Outcome | None = None
+        if self.creation is not None:
+            both = _with_creation(self.creation, commit)
+            outcome = yield from self._send(both, write)
+            if not self.note_created(outcome) and isinstance(outcome, Refused):
+                raise self._refused(both, outcome)
+        if not isinstance(outcome, Committed):
+            outcome = yield from self._send(commit, write)
         if isinstance(outcome, Refused):
             raise self._refused(commit, outcome)
         run = outcome.run
@@ -256,6 +288,18 @@ class Interpreter:
             if "error" in entry and "call" in entry:
                 self._log_failed_call(entry)
         return c.Written(run.position, run.inbox, run.status, outcome.checkpoint_id)
+
+    def _send(self, commit: Commit, write: c.Write) -> Plan[Outcome]:
+        """Commit, with the state of the write's checkpoint."""
+        outcome: Outcome
+        try:
+            if write.snapshot is None:
+                outcome = yield commit
+            else:
+                outcome, _ = yield from commit_values(self.access, commit, (write.snapshot.state,))
+        except StorageError as error:
+            raise self._stop(error) from error
+        return outcome
 
     def _log_failed_call(self, entry: c.EntryData) -> None:
         """Log an attempt or a call that failed; the run may continue all the same. Arguments are not logged."""
@@ -320,6 +364,19 @@ class Interpreter:
             place = f"effect {row.key!r} of run {self.row.run_id!r}"
             return c.EffectKnown(row.state, decode_body(row.body, place), decode_body(row.call, place))
         return self._stop(refusal(self.access, commit, refused))
+
+
+def _with_creation(creation: Commit, wait: Commit) -> Commit:
+    """Build the commit that creates a run that waits. Its claim is only counted."""
+    return msgspec.structs.replace(
+        wait,
+        guard=Guard(),
+        create=creation.create,
+        workflow=creation.workflow,
+        metadata=creation.metadata,
+        entries=creation.entries + wait.entries,
+        take=creation.take,
+    )
 
 
 def _checkpoint(snapshot: c.Snapshot, status: str | None) -> NewCheckpoint:

@@ -51,14 +51,17 @@ class LeaseRenewer:
                     self._renew(interpreter)
 
     def _renew(self, interpreter: Interpreter) -> None:
+        """Extend the lease. A run whose code runs for long before its first call is created here."""
         asked_at = time.monotonic()
-        core = interpreter.core
-        commit = renewal(interpreter.access, interpreter.row.run_id, int(interpreter.lease_s * US))
+        creation = interpreter.creation
+        commit = creation or renewal(interpreter.access, interpreter.row.run_id, int(interpreter.lease_s * US))
         try:
-            outcome = core.committer.commit(commit)
+            outcome = interpreter.core.committer.commit(commit)
         except HoldfastError:  # the next round retries, and every effect checks the lease
             return
-        if isinstance(outcome, Refused):
+        if creation is not None and not interpreter.note_created(outcome):
+            self._held.discard(interpreter)  # another process created it; the run's first call reports that
+        elif isinstance(outcome, Refused) and creation is None:
             if interpreter in self._held and not interpreter.exe.released:
                 interpreter.lost(outcome.run.owner if outcome.run is not None else "")
             self._held.discard(interpreter)

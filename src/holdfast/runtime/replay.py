@@ -17,6 +17,7 @@ from holdfast.runtime.control import require_run
 from holdfast.runtime.execute import Invoke, execution_of, set_edits
 from holdfast.runtime.interpreter import Interpreter
 from holdfast.runtime.replay_input import CODEC, ReplayInput, read_edits, read_replay_input
+from holdfast.runtime.start import Claimed
 
 if TYPE_CHECKING:
     from holdfast.runtime.app import App
@@ -70,7 +71,7 @@ def _replay(app: AppCore, row: RunRow) -> Plan[Replayed]:
     workflow = app.registry.find(row.workflow)
     past: ReplayInput = yield lambda: read_replay_input(app.core, row)
     access = Access(app.core, Holder("rehearsal", row.incarnation, 0, b""))
-    interpreter = _ReadOnlyInterpreter(app, access, row, 0.0)
+    interpreter = _ReadOnlyInterpreter(app, Claimed(row, access, 0.0))
     exe = interpreter.exe = execution_of(app, workflow, row, past)
     workflow.check_run(row.run_id, exe.record.definition)
     if past.line.edits:

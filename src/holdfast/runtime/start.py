@@ -1,7 +1,8 @@
 """Run creation and claims: the first commit of a run, later takes, child runs.
 
-A run is created and claimed in one commit, so no other process executes it in between. The same start again finds the
-same run. A take that is interrupted is released.
+A run is created and claimed in one commit, so no other process executes it in between. That commit comes before any
+function of a step, effect or check; if the run first waits, the wait is recorded in the same commit. The same start
+again finds the same run. A take that is interrupted is released.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.engine.commands import Ended, EntryData, RunChild
 from holdfast.errors import HoldfastError, InputConflict, InvalidInput, RunNotFound, StorageError, Unstorable
 from holdfast.ids import check_id
 from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun, Outcome, Reason, TakeClaim
-from holdfast.model.rows import AT_WORK, CANCELLED, COMPLETED, READY, TERMINAL, RunRow
+from holdfast.model.rows import AT_WORK, CANCELLED, COMPLETED, NO_RUN, READY, RUNNING, TERMINAL, RunRow
 from holdfast.operations.claims import claim_access, dead_fence, release, take_or_revoke_dead
 from holdfast.operations.context import Access, refusal
 from holdfast.operations.state_commit import EMPTY_STATE
@@ -37,8 +38,17 @@ if TYPE_CHECKING:
     from holdfast.runtime.interpreter import Interpreter
 
 
+class Creation(NamedTuple):
+    """A run that its first commit creates and claims."""
+
+    start: Start
+    commit: Commit
+    stored: EntryData
+    """The first entry of its journal."""
+
+
 class Claimed(NamedTuple):
-    """A run that this process has claimed."""
+    """A run that this process has claimed, or will claim when it creates it."""
 
     row: RunRow
     access: Access
@@ -48,6 +58,8 @@ class Claimed(NamedTuple):
     """The first entry of a run that was just created, so there is nothing to replay."""
     force: bool = False
     """A rollback continues although an undo fails."""
+    creation: Creation | None = None
+    """Set if the run does not exist yet."""
 
 
 class Start(msgspec.Struct):
@@ -116,7 +128,7 @@ def take_claim(app: AppCore, commit: Commit, revocations: int | None = 1) -> Pla
             with contextlib.suppress(HoldfastError):
                 yield from _release_take(app, commit.run_id, nonce)
         raise
-    if not isinstance(outcome, Committed):
+    if not isinstance(outcome, Committed) and (outcome.run is None or outcome.run.nonce != nonce):
         app.nonces.discard(nonce)
     return outcome
 
@@ -134,28 +146,11 @@ def to_claimed(app: AppCore, row: RunRow, taken_at: float, started: EntryData | 
 
 def create(app: AppCore, start: Start, *, take: bool) -> Plan[tuple[RunRow, Claimed | None]]:
     """Create the run, and claim it with `take`, in one commit; find it if it was created with the same input."""
-    check_id("run_id", start.run_id)
-    entry = start.entry()
-    try:
-        body = encode_body(app.core, entry, "the input of a run")
-        stored: EntryData = CODEC.round_trip(entry)
-    except Unstorable as error:
-        path = error.path.replace("state['args']", "args", 1).replace("state['kwargs']", "kwargs", 1)
-        text = str(error).replace(error.path, path, 1)
-        raise Unstorable(f"the input of workflow {start.workflow!r} cannot be stored: {text}", path) from None
+    body, stored = _encode_input(app, start)
     while True:
         taken_at = time.monotonic()
         new, checkpoints = (yield lambda: _join_family(app, start)) if start.source is not None else _ALONE
-        commit = Commit(
-            start.run_id,
-            app.token(8),
-            create=new,
-            workflow=start.workflow,
-            metadata=metadata_pairs(start.metadata) if start.metadata else (),
-            entries=(NewEntry("started", body),),
-            checkpoints=checkpoints,
-            take=new_take(app) if take else None,
-        )
+        commit = _creation(app, start, body, new, checkpoints, take=take)
         outcome = yield from take_claim(app, commit)
         if isinstance(outcome, Committed):
             row, first = outcome.run, None if checkpoints else stored
@@ -164,12 +159,87 @@ def create(app: AppCore, start: Start, *, take: bool) -> Plan[tuple[RunRow, Clai
             break
     if outcome.reason != Reason.RUN_EXISTS or outcome.run is None:
         raise refusal(app.access, commit, outcome)
-    row = verify_run(outcome.run)
-    found: EntryData = yield lambda: first_entry(app.core, row)
-    if found.get("workflow", row.workflow) != start.workflow:
+    return (yield from _find_same(app, start, outcome.run, stored)), None
+
+
+def create_later(app: AppCore, start: Start, *, is_new: bool) -> Plan[Claimed | RunRow]:
+    """Prepare to create and claim the run with its first commit; find it if it was created with the same input.
+
+    `is_new`: its id was just generated, so it cannot exist.
+    """
+    body, stored = _encode_input(app, start)
+    found: RunRow | None = None if is_new else (yield lambda: app.core.port.run(start.run_id))
+    if found is not None:
+        return (yield from _find_same(app, start, found, stored))
+    alone = NewRun(required=True, incarnation=app.token(16))
+    commit = _creation(app, start, body, alone, (), take=True)
+    assert commit.take is not None, "it claims the run"
+    row = msgspec.structs.replace(
+        NO_RUN,
+        run_id=start.run_id,
+        incarnation=alone.incarnation,
+        workflow=start.workflow,
+        status=RUNNING,
+        position=1,
+        fence=1,
+        owner=commit.take.owner,
+        nonce=commit.take.nonce,
+    )
+    claimed = to_claimed(app, row, time.monotonic(), stored)
+    return claimed._replace(creation=Creation(start, commit, stored))
+
+
+def find_created(app: AppCore, creation: Creation) -> Plan[Claimed | None]:
+    """Claim the run that another process has created first, as a start that finds it does."""
+    run_id = creation.start.run_id
+    found: RunRow | None = yield lambda: app.core.port.run(run_id)
+    if found is None:
+        raise RunNotFound(run_id)
+    row = yield from _find_same(app, creation.start, found, creation.stored)
+    return (yield from claim_unfinished(app, row))
+
+
+def claim_unfinished(app: AppCore, row: RunRow) -> Plan[Claimed | None]:
+    """Claim a run that exists, if it can continue: it is ready, or its process may be dead."""
+    return (yield from claim(app, row.run_id)) if row.status in (READY, *AT_WORK) else None
+
+
+def _encode_input(app: AppCore, start: Start) -> tuple[bytes, EntryData]:
+    """The first entry of the journal, encoded, and as a replay reads it."""
+    check_id("run_id", start.run_id)
+    entry = start.entry()
+    try:
+        return encode_body(app.core, entry, "the input of a run"), CODEC.round_trip(entry)
+    except Unstorable as error:
+        path = error.path.replace("state['args']", "args", 1).replace("state['kwargs']", "kwargs", 1)
+        text = str(error).replace(error.path, path, 1)
+        raise Unstorable(f"the input of workflow {start.workflow!r} cannot be stored: {text}", path) from None
+
+
+def _creation(
+    app: AppCore, start: Start, body: bytes, new: NewRun, checkpoints: tuple[NewCheckpoint, ...], *, take: bool
+) -> Commit:
+    """Build the commit that creates the run, and claims it with `take`."""
+    return Commit(
+        start.run_id,
+        app.token(8),
+        create=new,
+        workflow=start.workflow,
+        metadata=metadata_pairs(start.metadata) if start.metadata else (),
+        entries=(NewEntry("started", body),),
+        checkpoints=checkpoints,
+        take=new_take(app) if take else None,
+    )
+
+
+def _find_same(app: AppCore, start: Start, found: RunRow, stored: EntryData) -> Plan[RunRow]:
+    """The run that exists; InputConflict if it was started with another workflow or other input."""
+    row = verify_run(found)
+    first: EntryData = yield lambda: first_entry(app.core, row)
+    if first.get("workflow", row.workflow) != start.workflow:
         raise InputConflict(start.run_id, f"workflow ({row.workflow!r})")
-    _check_same_input(app, start, found, stored)
-    return row, None
+    _check_same_input(app, start, first, stored)
+    return row
 
 
 def _check_same_input(app: AppCore, start: Start, found: EntryData, given: EntryData) -> None:
@@ -252,8 +322,8 @@ def run_child(interpreter: Interpreter, command: RunChild) -> Plan[Ended | None]
         row, claimed = yield from create(app, start if known is None else known.prepare(start), take=here)
     else:  # it follows the definition in its journal, whatever is registered by now
         row, claimed = verify_run(existing), None
-    if claimed is None and here and row.status in (READY, *AT_WORK):  # at work: perhaps in a dead process
-        claimed = yield from claim(app, command.run_id)
+    if claimed is None and here:
+        claimed = yield from claim_unfinished(app, row)
     while claimed is not None:
         result: ExecutionResult = yield Execute(claimed)
         interpreter.woken += result.woken

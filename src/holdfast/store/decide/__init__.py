@@ -83,7 +83,9 @@ def _new_run(commit: Commit, create: NewRun, now_us: int, reads: TransactionRead
         return Refused(Reason.CLAIM_LOST)
     if commit.guard.incarnation is not None:
         return Refused(Reason.INCARNATION)
-    incarnation = blake3(b"%b %d %b" % (commit.commit_id, now_us, commit.run_id.encode())).digest(16)
+    incarnation = create.incarnation
+    if not incarnation:
+        incarnation = blake3(b"%b %d %b" % (commit.commit_id, now_us, commit.run_id.encode())).digest(16)
     return msgspec.structs.replace(
         NO_RUN,
         run_id=commit.run_id,

@@ -126,7 +126,9 @@ class Draft(Decision, gc=False, kw_only=True):
 def set_claim(draft: Draft, commit: Commit) -> None:
     """Take, renew or release the claim. The guard has checked that this is allowed."""
     row, changes = draft.run, draft.changes
-    if commit.take is not None:
+    if commit.take is not None and commit.release:
+        changes.update(fence=row.fence + 1, owner="", nonce=b"", lease_us=0)
+    elif commit.take is not None:
         boot, now_us = draft.lease()
         changes.update(fence=row.fence + 1, owner=commit.take.owner, nonce=commit.take.nonce)
         changes.update(lease_us=now_us + commit.take.lease_us, boot=boot)
@@ -142,7 +144,7 @@ def set_status(draft: Draft, commit: Commit) -> None:
     """Set the status in the commit, or the one that follows from the claim."""
     status = commit.status
     if status is None:
-        if commit.take is not None:
+        if commit.take is not None and not commit.release:
             status = rows.RUNNING
         elif draft.run.status in rows.AT_WORK:
             status = rows.READY
