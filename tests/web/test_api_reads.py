@@ -213,6 +213,30 @@ def test_what_a_user_may_not_see_does_not_exist(w: World) -> None:
     rita.get("/events", 404, view="run", run="a")
 
 
+def test_the_counts_of_a_user_that_sees_little_are_read_in_pages(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.api.site_reads.PAGE", 2)
+    monkeypatch.setattr("holdfast.web.gate_list.SCAN", 2)
+    w.app.workflow(name="refund")(lambda run: run.ask("Refund?", bool))
+    for number in range(5):
+        w.start("refund", run_id=f"r-{number}")
+        w.start("order", "A", run_id=f"a-{number}")
+    read: list[int] = []
+    rita, port = w.api("rita"), w.store.port
+
+    def recorded(real: Any) -> Any:
+        def call(*values: Any) -> Any:
+            found = real(*values)
+            read.append(len(found))
+            return found
+
+        return call
+
+    monkeypatch.setattr(port, "runs", recorded(port.runs))
+    monkeypatch.setattr(port, "gates", recorded(port.gates))
+    assert rita.get("/counts") == {"runs": {"waiting": 5}, "open_gates": 5}
+    assert max(read) == 2
+
+
 def test_a_user_that_sees_little_gets_short_pages_and_a_cursor(w: World) -> None:
     w.app.workflow(name="refund")(lambda run: None)
     w.start("refund", run_id="old")

@@ -259,6 +259,18 @@ class GateList:
         mark = self._mark([*shown, *interrupts], total, fitting, following)
         return GatePage(shown, following, total, fitting, interrupts, mark)
 
+    def count_visible(self, user: User) -> int:
+        """How many gates are open that the user sees."""
+        place: Place | None = None
+        count = 0
+        while True:
+            rows = self.site.store.access.core.port.gates("open", SCAN, place)
+            count += sum(user.can_see(run.workflow) for run, _ in rows)
+            if len(rows) < SCAN:
+                return count
+            run, gate = rows[-1]
+            place = (gate.opened_us, run.run, gate.gate)
+
     def _search(
         self, entries: Iterable[Entry], user: User, choice: Filter, place: Place | None, limit: int
     ) -> tuple[list[Entry], int, int]:

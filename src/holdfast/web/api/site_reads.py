@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from starlette.responses import Response
 
 from holdfast.errors import InvalidId, RunNotFound
 from holdfast.ids import check_id
+from holdfast.model.rows import RunRow
 from holdfast.store.port import RunQuery
 from holdfast.web.api import requests, schemas
 from holdfast.web.api.convert import Converter
 from holdfast.web.api.failure import ApiError, encode, failure
+from holdfast.web.gate_list import GateList
 from holdfast.web.site import Context
 from holdfast.web.workflow_catalog import NEVER, list_known
 
+PAGE: Final = 1_000
+"""Runs that are read at once to count them."""
 _WATCHED: Final = 200
 """How many rows of a view the mark covers; the counts cover the others."""
 
@@ -34,13 +39,19 @@ def get_counts(c: Context) -> schemas.Counts:
     if c.user.sees_all:
         found = c.store.counts()
         return schemas.Counts(runs=found.runs, open_gates=found.open_gates)
-    port = c.store.port
-    runs: dict[str, int] = {}
-    for row in port.runs(RunQuery(limit=-1)):
-        if c.user.can_see(row.workflow):
-            runs[row.status] = runs.get(row.status, 0) + 1
-    gates = sum(c.user.can_see(run.workflow) for run, _ in port.gates("open", -1))
-    return schemas.Counts(runs=runs, open_gates=gates)
+    runs = Counter(row.status for row in _all_runs(c) if c.user.can_see(row.workflow))
+    return schemas.Counts(runs=dict(runs), open_gates=GateList.of(c.site).count_visible(c.user))
+
+
+def _all_runs(c: Context) -> Iterator[RunRow]:
+    """The rows of all runs, read in pages: a large store does not fit into memory."""
+    before: int | None = None
+    while True:
+        page = c.store.port.runs(RunQuery(before=before, limit=PAGE))
+        yield from page
+        if len(page) < PAGE:
+            return
+        before = page[-1].run
 
 
 def list_workflows(c: Context) -> schemas.Workflows:
