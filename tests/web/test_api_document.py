@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import holdfast
+from holdfast.web.api import requests
 from holdfast.web.api.failure import STATUSES
+from holdfast.web.api.operation import describe
 from holdfast.web.api.operation_table import OPERATIONS
 from tests.cli.processes import environment
 from tests.web.processes import WebProcess
@@ -59,3 +62,14 @@ def test_every_operation_has_an_example() -> None:
     used = re.sub(r"order-1[789]b?", "{run_id}", text).replace("gates/approve", "gates/{gate}")
     for operation in OPERATIONS:
         assert re.search(rf"\$API{re.escape(operation.path)}(?![\w/-])", used), operation.path
+
+
+def test_a_field_that_is_missing_or_unknown_is_named_first() -> None:
+    for given, kind, said in (
+        ({}, requests.AnswerBody, "'answer' is missing"),
+        ({"answer": 1, "x": 2}, requests.AnswerBody, "'x' is not a field"),
+        ({"answer": 1, "gate": ""}, requests.RunAnswerBody, "gate: expected str of length >= 1"),
+    ):
+        with pytest.raises(msgspec.ValidationError) as error:
+            msgspec.convert(given, kind)
+        assert describe(error.value) == said

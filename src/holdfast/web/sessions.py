@@ -210,7 +210,7 @@ class Access:
         return None if entry is None else (entry.user, self._proof(entry))
 
     def begin(self, response: Response, user: User, proof: str) -> None:
-        """Begin a session. Its key is new, so a session that somebody else prepared is never continued."""
+        """Begin a session. Its key is new, so a session that another person prepared is never continued."""
         now = int(self._clock())
         self._set_cookie(response, Session(user.name, secrets.token_urlsafe(18), proof, now, now + SESSION_S))
 

@@ -21,6 +21,10 @@ from holdfast.web.site import Context
 
 PREFIX: Final = "/api/v1"
 _HALF_PAIR: Final = "the JSON text is not valid Unicode: a text has one half of a surrogate pair without the other"
+_FIELDS: Final = {
+    "Object missing required field ": "is missing",
+    "Object contains unknown field ": "is not a field",
+}
 Q = TypeVar("Q", bound=Query)
 B = TypeVar("B", bound=Body)
 
@@ -190,6 +194,9 @@ def _has_half_pair(body: bytes) -> bool:
 def describe(error: msgspec.ValidationError) -> str:
     """What msgspec found wrong, with the field first: `limit: expected int >= 1`."""
     text, _, place = str(error).partition(" - at ")
+    for found, words in _FIELDS.items():
+        if text.startswith(found):
+            text = f"{text.removeprefix(found).strip('`')!r} {words}"
     text = text.replace("`", "")
     field = place.strip("`").removeprefix("$").lstrip(".")
     return f"{field}: {text[:1].lower()}{text[1:]}" if field else text

@@ -89,7 +89,7 @@ def fork(c: Context) -> Response:
             problems["set" if edit.update else "state" if edit.state is not None else "at"] = message_of(error)
         except PlanChanged:
             row = read_run(c, run_id)
-            problems["at"] = "The run has changed since this page was shown. Nothing was done; look at it again."
+            problems["at"] = "The run has changed since this page was shown. Nothing was done; read the plan again."
         except (Conflict, RunError) as error:
             return refused(c, run_id, _TITLE, error)
     if problems:
