@@ -81,7 +81,7 @@ async def execute(run: holdfast.AsyncRun, call_id: str, name: str, arguments: di
         fields = {"approve": bool, "note": holdfast.field(str, required=False)}
         answer = await run.ask(f"Allow {name}?", fields, show=arguments, key=f"approve {call_id}")
         if not answer["approve"]:
-            return f"refused: {answer['note']}"
+            return f"refused: {answer['note'] or 'no reason was given'}"
     return await run.effect(TOOLS[name], **arguments, name=name, key=call_id)
 
 
