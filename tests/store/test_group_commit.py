@@ -15,7 +15,7 @@ from holdfast.errors import InvalidInput, StorageFailed, StorageFull
 from holdfast.model.commit import Commit, Committed, NewEntry, Outcome
 from holdfast.model.rows import NO_RUN
 from holdfast.store import group_commit as committing
-from holdfast.store.group_commit import BATCH_MAX, Committer
+from holdfast.store.group_commit import BATCH_MAX, Committer, Committers, part_of
 from tests.interrupted import Interrupted
 
 
@@ -342,3 +342,27 @@ def test_an_async_commit_that_arrives_while_the_committer_closes_gets_its_result
     committer._awaited = LateQueue()
     committer.submit(commit("late"), found.append)
     assert [result.checkpoint_id for result in found] == ["late"]
+
+
+def test_committers_apply_batches_of_other_runs_at_once_and_those_of_one_run_in_order() -> None:
+    inside = threading.Barrier(2, timeout=30)
+    order: dict[str, list[int]] = {}
+    names = [next(name for name in map(str, range(1000)) if part_of(name, 2) == part) for part in range(2)]
+
+    def apply(commits: Sequence[Commit]) -> list[Outcome]:
+        if len(commits[0].entries) == 0:
+            inside.wait()  # until the other part's batch is here as well
+        for each in commits:
+            order.setdefault(each.run_id, []).append(len(each.entries))
+        return [Committed(NO_RUN) for _ in commits]
+
+    committers = Committers(apply, 2)
+
+    def work(i: int) -> None:
+        for count in range(20):
+            committers.commit(Commit(names[i], b"id", entries=(NewEntry("k", b""),) * count))
+
+    for thread in in_threads(2, work):
+        thread.join(30)
+    assert order == {name: list(range(20)) for name in names}
+    committers.close()

@@ -18,7 +18,7 @@ from holdfast.limits import MEMO_BYTES_MAX
 from holdfast.model.commit import HOLDER, Commit, Committed, Guard, NewRun, Outcome, Reason, Refused
 from holdfast.model.rows import ChunkRow, GateRow, RunRow
 from holdfast.store.capabilities import Liveness, liveness_of
-from holdfast.store.group_commit import Committer
+from holdfast.store.group_commit import Committer, Committers
 from holdfast.store.port import StorePort
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class StoreContext:
         """What the store knows about owners, if it can know anything."""
         self.clock = clock
         self.ids = ids
-        self.committer = Committer(port.commit)
+        self.committer = Committer(port.commit) if port.writers == 1 else Committers(port.commit, port.writers)
         self.blocking = BlockingDriver(self.committer.commit)
         self._awaiting: AsyncDriver | None = None
         self.after_fork()

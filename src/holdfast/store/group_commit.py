@@ -196,3 +196,35 @@ class Committer:
                 ticket.done(result)
             else:
                 _wake(ticket.ready)
+
+
+class Committers:
+    """Several committers, each for a part of the runs, so that several batches are in flight at once.
+
+    Commits of one run always belong to the same committer, so they stay in their order.
+    """
+
+    def __init__(self, apply: Callable[[Sequence[Commit]], list[Outcome]], count: int) -> None:
+        self._apply = apply
+        self._parts = [Committer(self._apply_batch) for _ in range(count)]
+
+    def _apply_batch(self, commits: Sequence[Commit]) -> list[Outcome]:
+        return self._apply(commits)
+
+    def commit(self, commit: Commit) -> Outcome:
+        """Apply a commit and wait for it."""
+        return self._parts[part_of(commit.run_id, len(self._parts))].commit(commit)
+
+    def submit(self, commit: Commit, done: Done) -> None:
+        """Apply a commit on another thread; `done` is called there with its result."""
+        self._parts[part_of(commit.run_id, len(self._parts))].submit(commit, done)
+
+    def close(self) -> None:
+        """Let the committers' own threads end once no commit waits."""
+        for part in self._parts:
+            part.close()
+
+
+def part_of(run_id: str, count: int) -> int:
+    """The part of the runs to which this one belongs, in this process."""
+    return hash(run_id) % count

@@ -159,6 +159,8 @@ class StorePort(ABC):
 
     url: str
     """The URL it was opened with, for messages."""
+    writers = 1
+    """How many batches of commits the store applies at the same time, each with other runs (`group_commit.part_of`)."""
 
     # --- writes ------------------------------------------------------------------------------------------------------
 

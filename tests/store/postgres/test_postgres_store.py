@@ -15,6 +15,7 @@ import holdfast
 from holdfast import DamagedData, InvalidInput, RunClaimed
 from holdfast.errors import StorageBusy, StorageFailed, StorageFull, StoreClosed
 from holdfast.model.commit import OUTSIDER, Commit, Committed, Guard, NewEntry, NewItem, NewRun
+from holdfast.store.group_commit import Committer
 from holdfast.store.postgres.errors import translated
 from holdfast.store.postgres.postgres_store import DatabaseClock, PostgresStore
 from holdfast.store.postgres.postgres_writer import Writer
@@ -154,12 +155,12 @@ def test_a_forked_process_goes_on_with_connections_of_its_own() -> None:
                 os._exit(0)
             except BaseException:
                 os._exit(1)
-        writer = port_of(store)._changes.writer
+        writer = port_of(store)._writer_of("run").writer
         for i in range(20):
             store.save("run", i)
             store.load("run")
         assert os.waitpid(child, 0)[1] == 0
-        assert port_of(store)._changes.writer is writer
+        assert port_of(store)._writer_of("run").writer is writer
         assert len(list(store.history("child"))) == 20
         assert len(list(store.history("run"))) == 21
         assert store.verify().problems == []
@@ -171,7 +172,7 @@ def test_a_client_that_vanishes_in_a_transaction_does_not_keep_its_locks() -> No
     with holdfast.open(url, timeout_s=1) as vanishing, holdfast.open(new_url(schema=schema)) as store:
         store.save("run", 1)
         vanishing.save("other", 1)
-        writer = port_of(vanishing)._changes.writer
+        writer = port_of(vanishing)._writer_of("other").writer
         assert writer is not None
         transaction = writer.begin(["run"])
         assert "run" in transaction.rows
@@ -311,7 +312,7 @@ def test_what_is_wrong_with_one_commit_leaves_nothing_and_is_not_blamed_on_the_s
         with pytest.raises(InvalidInput):
             store.port.commit([good, bad])
         assert store.runs() == []
-        results = store.access.core.committer._results([good, bad])
+        results = Committer(store.port.commit)._results([good, bad])
         assert isinstance(results[0], Committed)
         assert isinstance(results[1], InvalidInput)
         assert [run.run_id for run in store.runs()] == ["good"]
@@ -336,7 +337,7 @@ def test_a_transaction_that_met_another_is_done_again(monkeypatch: pytest.Monkey
 def test_the_driver_is_told_apart_from_the_store() -> None:
     with holdfast.open(new_url()) as store:
         store.save("run", 1)
-        writer = port_of(store)._changes.writer
+        writer = port_of(store)._writer_of("run").writer
         assert writer is not None
         writer.link.execute(f"DROP TABLE {port_of(store)._schema}.checkpoints")
         with pytest.raises(StorageFailed, match="choose another") as caught:
@@ -370,7 +371,7 @@ def test_the_servers_default_isolation_does_not_matter() -> None:
     url = new_url() + "&options=-c%20default_transaction_isolation%3Dserializable"
     with holdfast.open(url) as store:
         store.save("run", 1)
-        changes = port_of(store)._changes
+        changes = port_of(store)._writer_of("run")
         transaction = changes._opened(time.monotonic() + 10).begin(["run"])
         with transaction.rolled_back_on_error():
             found = transaction._link.execute("SELECT current_setting('transaction_isolation')").fetchone()

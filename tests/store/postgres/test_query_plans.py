@@ -195,7 +195,7 @@ def test_every_statement_of_the_hot_path_uses_an_index(
     use_everything(store)
     monkeypatch.undo()
     schema = port_of(store)._schema
-    writer = port_of(store)._changes.writer
+    writer = port_of(store)._writer_of("hot").writer
     assert writer is not None
     checked, bad = set(), []
     for statement, bindings in heard.statements:

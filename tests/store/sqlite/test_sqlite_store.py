@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import DamagedData, Keep
 from holdfast.errors import StorageBusy, StorageFailed, UnsupportedFormat
+from holdfast.store.group_commit import Committer
 from holdfast.store.port import CheckpointQuery, RunQuery
 from holdfast.store.sql.statements import all_parts, statements
 from holdfast.store.sqlite import sqlite_connection as connections
@@ -116,6 +117,7 @@ def test_threads_that_save_at_once_share_syncs(tmp_path: Path) -> None:
     before = vfs.syncs
     committer = store.access.core.committer
     threads = [threading.Thread(target=store.save, args=(f"run-{number}", number)) for number in range(16)]
+    assert isinstance(committer, Committer)
     with committer._leading:  # a commit is in progress until all of them wait
         for thread in threads:
             thread.start()

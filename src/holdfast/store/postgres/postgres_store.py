@@ -1,9 +1,10 @@
 """The PostgreSQL store: one database, many workers on many machines.
 
-One connection writes, guarded by a lock: commits that wait for it are written together, which is faster than many
-connections with one commit each. Other connections read, each used by one caller at a time. Nothing is held between
-calls, except the session lock of an announced owner, on a connection of its own. After a fork the child opens its own
-connections and never uses the parent's.
+Two connections write, each guarded by a lock and each for its part of the runs: commits that wait for one are written
+together, which is faster than many connections with one commit each, and one batch is prepared while the other is on
+its way. Which connection writes a run only matters for speed. Other connections read, each used by one caller at a
+time. Nothing is held between calls, except the session lock of an announced owner, on a connection of its own. After a
+fork the child opens its own connections and never uses the parent's.
 
 Every call ends within about `timeout_s`, even if the server is unreachable or a connection is half open. During a
 restart of the server calls wait for it. Leases are measured by the clock of the database.
@@ -23,6 +24,7 @@ from holdfast.fork_safety import reset_after_fork
 from holdfast.model.commit import Commit, Committed, Outcome, Refused, TakeClaim
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.capabilities import Presence
+from holdfast.store.group_commit import part_of
 from holdfast.store.journal_pruning import ChooseEntries
 from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
 from holdfast.store.postgres import migrations
@@ -42,6 +44,7 @@ Result = TypeVar("Result")
 TIMEOUT_S: Final = 10.0
 """The longest duration of a call, unless a shorter one is given: less than a worker's lease."""
 _SWEEP_BATCH: Final = 2_000
+_WRITERS: Final = 2
 
 
 class DatabaseClock(SystemClock):
@@ -53,6 +56,8 @@ class DatabaseClock(SystemClock):
 
 class PostgresStore(PostgresReads):
     """Runs in one schema of a PostgreSQL database. A `clock` replaces all time, leases included; it is for tests."""
+
+    writers = _WRITERS
 
     def __init__(self, url: str, clock: Clock | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         settings = read_url(url)
@@ -67,7 +72,7 @@ class PostgresStore(PostgresReads):
         idle_ms = str(int(self._opener.timeout_s * 1000))
         names = SchemaNames(self._sql, f"{quoted(settings.schema)}.run_numbers", self._channel, idle_ms)
         self._pool = Pool(self._opener, settings.pool_size)
-        self._changes = RetryingWriter(self._opener, names, self._time)
+        self._writers = [RetryingWriter(self._opener, names, self._time) for _ in range(_WRITERS)]
         self._owners = OwnerSessions(self._opener, self._sql)
         self._closed = False
         reset_after_fork(self)
@@ -85,18 +90,21 @@ class PostgresStore(PostgresReads):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
-        return self._change(lambda writer, before: writer.commit(commits, before))
+        return self._change(commits[0].run_id, lambda writer, before: writer.commit(commits, before))
 
     def claim_ready(self, takes: Sequence[TakeClaim], workflows: tuple[str, ...], commit_id: bytes) -> list[RunRow]:
-        outcomes = self._change(lambda writer, before: writer.claim_ready(takes, workflows, commit_id, before))
-        return [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
+        outcomes = self._change("", lambda writer, before: writer.claim_ready(takes, workflows, commit_id, before))
+        rows = [outcome.run for outcome in outcomes if isinstance(outcome, Committed)]
+        for row in rows:
+            self._writer_of(row.run_id).remember(row)
+        return rows
 
     def prune(self, run_id: str, choose: Choose, *, reopen: bool = False) -> list[CheckpointRow] | None:
-        done = self._change(lambda writer, before: pruning.prune(writer, run_id, choose, before, reopen=reopen))
+        done = self._change(run_id, lambda writer, before: pruning.prune(writer, run_id, choose, before, reopen=reopen))
         return done.rows if done is not None else None
 
     def prune_entries(self, run_id: str, choose: ChooseEntries) -> int | None:
-        done = self._change(lambda writer, before: pruning.prune_entries(writer, run_id, choose, before))
+        done = self._change(run_id, lambda writer, before: pruning.prune_entries(writer, run_id, choose, before))
         return done.entries if done is not None else None
 
     def sweep(self, family: int, dead: set[bytes], seen: dict[int, ScanMark], mark: Mark) -> SweepResult:
@@ -106,7 +114,7 @@ class PostgresStore(PostgresReads):
         left, chunks, size = set(dead), 0, 0
         while left:
             batch = [left.pop() for _ in range(min(len(left), _SWEEP_BATCH))]
-            swept, spared = self._change(sweep_batch)
+            swept, spared = self._change("", sweep_batch)
             left -= spared
             chunks, size = chunks + swept.chunks, size + swept.bytes
         return SweepResult(chunks, size)
@@ -114,11 +122,17 @@ class PostgresStore(PostgresReads):
     def delete_run(
         self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None
     ) -> RunRow | Refused | None:
-        return self._change(lambda writer, before: pruning.delete_run(writer, self._sql, run_id, seen, family, before))
+        return self._change(
+            run_id, lambda writer, before: pruning.delete_run(writer, self._sql, run_id, seen, family, before)
+        )
 
-    def _change(self, work: Callable[[Writer, EarlierAttempt], Result]) -> Result:
+    def _change(self, run_id: str, work: Callable[[Writer, EarlierAttempt], Result]) -> Result:
         self._require_open()
-        return self._changes.run(work)
+        return self._writer_of(run_id).run(work)
+
+    def _writer_of(self, run_id: str) -> RetryingWriter:
+        """The writer that caches the row of this run, if one does."""
+        return self._writers[part_of(run_id, _WRITERS)]
 
     def _require_open(self) -> None:
         if self._closed:
@@ -193,15 +207,16 @@ class PostgresStore(PostgresReads):
     def after_fork(self) -> None:
         """Abandon the parent's connections; new ones are opened when they are needed."""
         inherited = self._pool.links() + self._owners.links()
-        if self._changes.writer is not None:
-            inherited.append(self._changes.writer.link)
+        inherited += [each.writer.link for each in self._writers if each.writer is not None]
         abandon(inherited)
         self._pool.reset()
-        self._changes.reset()
+        for each in self._writers:
+            each.reset()
         self._owners.reset()
 
     def close(self) -> None:
         self._closed = True
         self._owners.close()
-        self._changes.close()
+        for each in self._writers:
+            each.close()
         self._pool.close()

@@ -1,4 +1,4 @@
-"""The PostgreSQL writer: one connection, one transaction for each batch of commits.
+"""A PostgreSQL writer: one connection, one transaction for each batch of commits.
 
 If every commit of a batch only adds to a cached run, the batch is one statement (the fast path of `write_batch`).
 Otherwise the rows of all its runs are locked, every commit is decided on them, and the rows of all decisions are
@@ -67,7 +67,7 @@ class Writer:
             for commit in commits:
                 transaction.decide(commit, before)
             outcomes = transaction.commit(transaction.outcomes)
-        self._remember(transaction.changed)
+        self.remember(transaction.changed)
         return outcomes
 
     def claim_ready(
@@ -95,7 +95,7 @@ class Writer:
                 found = transaction.lock_more(ready, *bound, asked)
             self.forget(transaction.rows)
             outcomes = transaction.commit(transaction.outcomes)
-        self._remember(transaction.changed)
+        self.remember(transaction.changed)
         return outcomes
 
     def begin(self, wanted: list[str] | tuple[str, Columns], *, commits: Sequence[Commit] = ()) -> Transaction:
@@ -146,7 +146,7 @@ class Writer:
             ]
             return transaction.commit(lambda: found)
 
-    def _remember(self, rows: dict[str, RunRow]) -> None:
+    def remember(self, rows: dict[str, RunRow]) -> None:
         """Decide on these rows next time, without reading them."""
         if len(self._remembered) + len(rows) > _REMEMBERED_MAX:
             self._remembered.clear()
@@ -184,6 +184,11 @@ class RetryingWriter:
         """Forget the connection: after a fork it belongs to the parent."""
         self._lock = threading.RLock()
         self.writer: Writer | None = None
+
+    def remember(self, row: RunRow) -> None:
+        """Pass on the row of a run that another writer has just read or written."""
+        if self.writer is not None:
+            self.writer.remember({row.run_id: row})
 
     def run(self, work: Callable[[Writer, EarlierAttempt], Result]) -> Result:
         """Call `work` until it succeeds once. It receives what an earlier attempt may have committed."""
