@@ -13,8 +13,14 @@ ID_BYTES_MAX: Final = 512
 """Run, checkpoint, gate, owner and effect ids, lanes, workflow and node names, in UTF-8."""
 STATE_BYTES_MAX: Final = 64 * MIB
 """One state, encoded and uncompressed."""
+TRACKED_STATE_BYTES_MAX: Final = 512 * MIB
+"""Likewise, if the state is tracked, so that a save costs only its change."""
 STATE_READ_BYTES_MAX: Final = 2 * STATE_BYTES_MAX
-"""What a reader expands at most; it guards against crafted compression and repetition."""
+"""What a reader expands of one chunk or file at most; it guards against crafted compression."""
+TRACKED_STATE_READ_BYTES_MAX: Final = 2 * TRACKED_STATE_BYTES_MAX
+"""What a reader joins to one state at most; it guards against crafted repetition."""
+STATE_PIECES_MAX: Final = TRACKED_STATE_BYTES_MAX // 128
+"""The number of pieces of such a state; it guards against many empty ones. Pieces have 128 bytes or more on average."""
 DEPTH_MAX: Final = 250
 """The nesting of containers that is always accepted. The encoder refuses slightly deeper values, and for a large state
 that is split into chunks values of twice this depth at the latest; the decoder accepts 1,000."""

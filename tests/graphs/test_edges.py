@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import RunFailed
-from holdfast.state import encoder
+from holdfast.state import tracked_encoder
 from tests.graphs.conftest import GraphStage, edge_of
 
 ENDS = [{"id": name, "type": "end", "result": name} for name in ("a", "b", "c")]
@@ -126,7 +126,7 @@ def test_a_breakpoint_in_a_loop_pauses_each_time_and_can_be_cancelled(stage: Gra
 def test_a_breakpoint_whose_state_cannot_be_stored_does_not_leave_the_run_waiting_for_nothing(
     stage: GraphStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder, "STATE_BYTES_MAX", 10_000)
+    monkeypatch.setattr(tracked_encoder, "TRACKED_STATE_BYTES_MAX", 10_000)
     stage.graph([{**START, "id": "one", "breakpoint": True}, {"id": "end", "type": "end"}])
     handle = stage.go(text="x" * 20_000)
     assert handle.status() == "failed"

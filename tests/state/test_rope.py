@@ -371,9 +371,9 @@ def test_guessing_that_a_value_is_large_changes_nothing_but_the_work(state: Any,
     state = {"small": state, "list": [state] * 40, "large": {f"{i}": state for i in range(40)}, "text": "x" * 3_000}
     after = {**state, "list": [*state["list"], "one more"]}
     outcomes = []
-    for guess in (encoder._looks_large, lambda value, _: type(value) in (dict, list), lambda *_: False):
+    for guess in (encoder.looks_large, lambda value, _: type(value) in (dict, list), lambda *_: False):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(encoder, "_looks_large", guess)
+            patched.setattr(encoder, "looks_large", guess)
             first = encode(state, split_min=split_min)
             second = encode(after, first.memo, set(first.chunks), split_min)
         outcomes.append([(each.root, each.chunks, each.linked, each.size) for each in (first, second)])

@@ -17,6 +17,7 @@ from holdfast.operations import verify as verify_operations
 from holdfast.operations.context import Access, HasAccess, HasClaim
 from holdfast.operations.store import ClaimBase
 from holdfast.operations.store_reads import describe_as
+from holdfast.operations.tracked_state import AsyncTracked, open_tracked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,6 +122,14 @@ class AsyncStore:
         """Load a checkpoint with its state; see `Store.load`."""
         return await self.access.core.awaiting.run(read.load(self.access, run_id, **choice))
 
+    @overload
+    async def tracked(self, run_id: str, *, as_type: type[T], lane: str = "") -> AsyncTracked[T]: ...
+    @overload
+    async def tracked(self, run_id: str, *, as_type: None = None, lane: str = "") -> AsyncTracked[dict[str, Any]]: ...
+    async def tracked(self, run_id: str, *, as_type: object = None, lane: str = "") -> AsyncTracked[Any]:
+        """Load the run's newest state as a tracked one; see `Store.tracked`."""
+        return await self.access.core.awaiting.run(open_tracked(self.access, AsyncTracked, run_id, as_type, lane))
+
     def history(self, run_id: str, *, lane: str | None = None) -> AsyncHistory:
         """The run's checkpoints, oldest first, without their states: `async for` them, or `await` the list."""
         check_id("run_id", run_id)
@@ -157,6 +166,14 @@ class AsyncClaim(ClaimBase):
     mark_intent = awaiting_held(write.mark_intent)
     attach = awaiting_held(write.attach)
     attach_all = awaiting_held(write.attach_all)
+
+    @overload
+    async def tracked(self, *, as_type: type[T], lane: str = "") -> AsyncTracked[T]: ...
+    @overload
+    async def tracked(self, *, as_type: None = None, lane: str = "") -> AsyncTracked[dict[str, Any]]: ...
+    async def tracked(self, *, as_type: object = None, lane: str = "") -> AsyncTracked[Any]:
+        """The run's newest state, tracked, to be saved through the claim; see `Store.tracked`."""
+        return await self.access.core.awaiting.run(open_tracked(self.access, AsyncTracked, self.run_id, as_type, lane))
 
     async def renew(self, lease: float | None = None) -> None:
         """Extend the lease, counted from now."""

@@ -71,7 +71,7 @@ class SaveCache:
             known = self._runs.pop(run_id, None)
             self._size -= known.bytes if known else 0
 
-    def note(self, row: RunRow, hashes: Iterable[bytes], lane: str = "", encoded: Encoded | None = None) -> None:
+    def note(self, row: RunRow, hashes: Iterable[bytes], lane: str = "", encoded: Encoded | None = None) -> RunCache:
         """Cache that these chunks are stored and, for a save, how the state was encoded."""
         with self._lock:
             known = self._runs.pop(row.run_id, None)
@@ -90,6 +90,7 @@ class SaveCache:
             self._size += known.bytes
             while self._size > MEMO_BYTES_MAX and len(self._runs) > 1:
                 self._size -= self._runs.popitem(last=False)[1].bytes
+            return known
 
 
 class StoreContext:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
@@ -18,8 +18,20 @@ from holdfast.drivers import Plan
 from holdfast.model.commit import Commit, Committed, NewAttachment, NewCheckpoint, Outcome, Reason, Refused
 from holdfast.operations.context import Access, RunCache, StoreContext
 from holdfast.state.encoder import SPLIT_MIN, Encoded, Memo, encode
+from holdfast.state.tracked_encoder import TrackedState, encode_tracked
+from holdfast.state.tracking import Tracking
 
 Rooted = NewCheckpoint | NewAttachment
+AnyEncoded = Encoded | TrackedState
+
+
+class SavedAs(NamedTuple):
+    """How a tracked state was saved last: its chunks are stored as long as the cache is valid."""
+
+    cache: RunCache | None
+    memo: Any
+
+
 _set: Final = structs.force_setattr
 _NO_CHUNKS: Final[frozenset[bytes]] = frozenset()
 
@@ -39,7 +51,7 @@ def commit_values(
     split_min: int = SPLIT_MIN,
     short: bool = False,
     off_loop: bool = False,
-) -> Plan[tuple[Outcome, list[Encoded]]]:
+) -> Plan[tuple[Outcome, list[AnyEncoded]]]:
     """Commit `commit` with `values` as the roots of its checkpoints, then of its attachments, in their order.
 
     Roots and chunks are set in place: the caller has just built the commit, and no other code has it yet. `split_min`
@@ -53,7 +65,7 @@ def commit_values(
         if cache is not None and guard.incarnation not in (None, cache.incarnation):
             cache = None
         if off_loop:
-            encoded: list[Encoded] = yield partial(_set_roots, parts, values, cache, split_min)
+            encoded: list[AnyEncoded] = yield partial(_set_roots, parts, values, cache, split_min)
         else:
             encoded = _set_roots(parts, values, cache, split_min)
         linked = encoded[0].linked or (len(encoded) > 1 and any(each.linked for each in encoded))
@@ -65,27 +77,38 @@ def commit_values(
             commit = structs.replace(commit, commit_id=core.ids.token(8), guard=guard, chunks=())
             continue
         if linked and type(outcome) is Committed and outcome.fresh:  # an earlier save may have split it otherwise
-            for part, each in zip(parts, encoded, strict=True):
-                if each.linked:
+            for part, value, each in zip(parts, values, encoded, strict=True):
+                if not each.linked:
+                    continue
+                if isinstance(each, TrackedState):
+                    value.memo = SavedAs(core.memory.note(outcome.run, each.chunks), each.memo)  # type: ignore[attr-defined]
+                else:
                     core.memory.note(outcome.run, each.chunks, part.lane, each if type(part) is NewCheckpoint else None)
         return outcome, encoded
 
 
 def _set_roots(
     parts: Sequence[Rooted], values: Sequence[object], cache: RunCache | None, split_min: int
-) -> list[Encoded]:
+) -> list[AnyEncoded]:
     """Encode the values and set them as the roots of the parts."""
-    encoded = []
+    encoded: list[AnyEncoded] = []
+    one: AnyEncoded
     known = _NO_CHUNKS if cache is None else cache.hashes
     for part, value in zip(parts, values, strict=True):
-        memo = cache.memos.get(part.lane) if cache is not None and type(part) is NewCheckpoint else None
-        one = encode(value, memo, known, split_min)
+        if isinstance(value, Tracking) and type(part) is NewCheckpoint and split_min == SPLIT_MIN:
+            saved: SavedAs | None = value.memo
+            one = encode_tracked(value, saved.memo if saved and saved.cache is cache else None, known)
+        else:
+            memo = cache.memos.get(part.lane) if cache is not None and type(part) is NewCheckpoint else None
+            one = encode(value, memo, known, split_min)
         _set(part, "root", one.root)
         encoded.append(one)
     return encoded
 
 
-def _link(core: StoreContext, commit: Commit, encoded: list[Encoded], cache: RunCache | None, *, short: bool) -> None:
+def _link(
+    core: StoreContext, commit: Commit, encoded: list[AnyEncoded], cache: RunCache | None, *, short: bool
+) -> None:
     """Add the new chunks to the commit, and guard it by the epoch of the cache that the others are known from."""
     chunks = encoded[0].chunks
     if len(encoded) > 1:

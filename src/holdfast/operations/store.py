@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast import fork_safety
 from holdfast.clock import Clock
@@ -17,10 +17,13 @@ from holdfast.operations import prune as prune_operations
 from holdfast.operations import verify as verify_operations
 from holdfast.operations.context import Access
 from holdfast.operations.store_reads import StoreReads, blocking, blocking_held
+from holdfast.operations.tracked_state import Tracked, open_tracked
 from holdfast.store.port import StorePort
 
 if TYPE_CHECKING:
     from holdfast.operations.aio import AsyncStore
+
+T = TypeVar("T")
 
 
 class Store(StoreReads):
@@ -67,6 +70,23 @@ class Store(StoreReads):
     stats = blocking(verify_operations.stats)
     counts = blocking(catalog.counts)
     workflows = blocking(catalog.workflows)
+
+    @overload
+    def tracked(self, run_id: str, *, as_type: type[T], lane: str = "") -> Tracked[T]: ...
+    @overload
+    def tracked(self, run_id: str, *, as_type: None = None, lane: str = "") -> Tracked[dict[str, Any]]: ...
+    def tracked(self, run_id: str, *, as_type: object = None, lane: str = "") -> Tracked[Any]:
+        """Load the run's newest state, or an empty dict, as a tracked one: a save of it costs what has changed.
+
+        `as_type` is a TypedDict or another type that the state is converted to.
+
+        Example:
+            chat = store.tracked("run-1")
+            chat.state.setdefault("messages", []).append({"role": "user", "content": "hi"})
+            chat.save()
+        """
+        forbid_in_loop("tracked")
+        return self.access.run(open_tracked(self.access, Tracked, run_id, as_type, lane))
 
     def claim(self, run_id: str, owner: str, lease: float = 30.0) -> Claim | None:
         """Take the exclusive right to execute a run, for `lease` seconds.
@@ -134,6 +154,15 @@ class Claim(ClaimBase):
     mark_intent = blocking_held(write.mark_intent)
     attach = blocking_held(write.attach)
     attach_all = blocking_held(write.attach_all)
+
+    @overload
+    def tracked(self, *, as_type: type[T], lane: str = "") -> Tracked[T]: ...
+    @overload
+    def tracked(self, *, as_type: None = None, lane: str = "") -> Tracked[dict[str, Any]]: ...
+    def tracked(self, *, as_type: object = None, lane: str = "") -> Tracked[Any]:
+        """The run's newest state, tracked, to be saved through the claim; see `Store.tracked`."""
+        forbid_in_loop("tracked")
+        return self.access.run(open_tracked(self.access, Tracked, self.run_id, as_type, lane))
 
     def renew(self, lease: float | None = None) -> None:
         """Extend the lease, counted from now."""

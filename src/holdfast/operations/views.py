@@ -16,7 +16,8 @@ from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.views import Checkpoint, CheckpointInfo, Effect, Entry, RunInfo, StoredDict
 from holdfast.operations.context import StoreContext
 from holdfast.state import compression as bodies
-from holdfast.state.values import map_header, pack, pack_sorted, unpack
+from holdfast.state.headers import map_header
+from holdfast.state.values import pack, pack_sorted, unpack
 from holdfast.store.checksum import verify_checksum, verify_run
 from holdfast.store.journal_pruning import last_of
 from holdfast.store.search import read_metadata, tag

@@ -51,6 +51,7 @@ from holdfast.runtime.start import (
     find_created,
     new_run_id,
 )
+from holdfast.state.tracked import TrackedDict
 
 if TYPE_CHECKING:
     from holdfast.runtime.app_core import AppCore
@@ -208,6 +209,7 @@ def execution_of(app: AppCore, workflow: Workflow, row: RunRow, past: ReplayInpu
         undos=frozenset(app.registry.undos),
         classify=app.classify,
     )
+    exe.state = TrackedDict()
     exe.position = exe.began_at = row.position
     exe.inbox_newest = row.inbox
     return exe

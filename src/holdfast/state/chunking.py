@@ -15,8 +15,8 @@ The result depends on the items alone, not on their history: `docs/formats.md` a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from holdfast.state.rope import Link, Segment, write
@@ -40,110 +40,252 @@ class ChunkSink(Protocol):
     def link(self, plain: bytes, count: int, *, node: bool, pairs: bool) -> Link: ...
 
 
-class Leaf(NamedTuple):
-    """A finished leaf of the unfinished page."""
+class Node(NamedTuple):
+    """A finished leaf, page or index node; it never changes."""
 
-    end: int
-    raw: tuple[Segment, ...]
-    stored: tuple[Segment, ...]
-    """Its segments in the rope; empty until needed, because its page may be finished first."""
+    items: int
+    """The number of its items."""
     size: int
+    """The encoded size of its items."""
+    link: Link | None
+    """None: a leaf that is not linked yet, because its page may be finished first."""
+    weight: int = 0
+    """Of a leaf: what it weighs in its page."""
+    raw: tuple[Segment, ...] = ()
+    """Of a leaf: its segments."""
+    closes: int = 0
+    """How many index levels end with it."""
+    children: tuple[Node, ...] = ()
+    parts: tuple[Any, ...] = ()
+    """Of a leaf or page: what the encoder keeps of its divided items."""
+    divided: bool = False
+    """It, or a node below it, has such parts."""
+    foreign: bool = False
+    """It has items whose changes are not tracked, so each save encodes them again."""
 
 
-class Page(NamedTuple):
-    """A finished page: where it ends, its link, and how many index levels end with it."""
+class Pages(NamedTuple):
+    """The items of a list or dict: index nodes and pages on their levels, and the leaves of the unfinished page."""
 
-    end: int
-    link: Link
-    closes: int
+    levels: tuple[tuple[Node, ...], ...]
+    leaves: tuple[Node, ...]
+    paged: int
+    """The number of items in finished pages."""
+
+    def tops(self) -> list[tuple[int, Node]]:
+        """Pages and nodes that are not inside a finished node, with their levels, in the order of their items."""
+        return [(level, node) for level in range(len(self.levels) - 1, -1, -1) for node in self.levels[level]]
 
 
-def item_count(pages: Sequence[Page], leaves: Sequence[Leaf]) -> int:
-    """The number of items in these finished pages and leaves."""
-    return leaves[-1].end if leaves else pages[-1].end if pages else 0
+class Hunk(NamedTuple):
+    """A change: the items `old` to `old_end` of the earlier encoding are now the items `new` to `new_end`."""
+
+    old: int
+    old_end: int
+    new: int
+    new_end: int
+
+
+class Cursor:
+    """Walks the finished pages of an earlier encoding from left to right."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self.at = 0
+        self._stack = pages.tops()[::-1]
+
+    def take(self, end: int, accepts: Callable[[int], bool]) -> tuple[int, Node] | None:
+        """The largest node that begins here, ends at `end` or before, and whose level is accepted."""
+        while self._stack:
+            level, node = self._stack.pop()
+            if self.at + node.items <= end and (not level or accepts(level)):
+                self.at += node.items
+                return level, node
+            if not level:
+                self._stack.append((level, node))
+                return None
+            self._descend(level, node)
+        return None
+
+    def skip_to(self, place: int) -> None:
+        """Move to the first page that begins at `place` or after it."""
+        while self._stack and self.at < place:
+            level, node = self._stack.pop()
+            if level and self.at + node.items > place:
+                self._descend(level, node)
+            else:
+                self.at += node.items
+
+    def skip_all(self) -> None:
+        """Move behind the last page."""
+        self._stack, self.at = [], self.pages.paged
+
+    @property
+    def is_at_end(self) -> bool:
+        """All pages are behind."""
+        return not self._stack
+
+    def copy(self) -> Cursor:
+        """A cursor at the same place."""
+        other = Cursor.__new__(Cursor)
+        other.pages, other.at, other._stack = self.pages, self.at, list(self._stack)
+        return other
+
+    def _descend(self, level: int, node: Node) -> None:
+        self._stack += [(level - 1, child) for child in reversed(node.children)]
 
 
 class Pager:
-    """Collects items into leaves and pages, and pages into an index."""
+    """Collects items into leaves and pages, and links to pages into index nodes."""
 
     def __init__(self, sink: ChunkSink, *, pairs: bool, whole: bool) -> None:
         self._sink = sink
         self._pairs = pairs
         self._whole = whole
-        self.pages: list[Page] = []
-        self.leaves: list[Leaf] = []
-        self.index = Index(pairs=pairs)
-        self._raw: list[Segment] = []
-        self._raw_weight = 0
+        self._levels: list[list[Node]] = [[]]
+        self._leaves: list[Node] = []
         self._page_weight = 0
+        self._raw: list[Segment] = []
+        self._weight = self._size = self._count = 0
+        self._parts: tuple[Any, ...] = ()
+        self._foreign = False
+        self.paged = 0
+        """The number of items in finished pages."""
+        self.end = 0
+        """The number of items."""
 
-    @classmethod
-    def resume(
-        cls, sink: ChunkSink, index: Index, pages: Sequence[Page], leaves: Sequence[Leaf], *, whole: bool
-    ) -> Pager:
-        """A pager that continues where another one ended, without adding its pages again."""
-        pager = cls(sink, pairs=index.pairs, whole=whole)
-        pager.adopt((), leaves)
-        pager.pages = list(pages)
-        pager.index = index.copy()
-        return pager
+    def take_over(self, cursor: Cursor, end: int) -> None:
+        """Take over the pages and leaves from the cursor to `end`, and begin a new leaf."""
+        pages = cursor.pages
+        if cursor.at == 0 and self.end == 0 and end >= pages.paged:
+            self._levels = [list(level) for level in pages.levels]
+            self.paged = self.end = pages.paged
+            cursor.skip_all()
+        while (found := cursor.take(end, self._accepts)) is not None:
+            self._add_node(*found)
+        if cursor.is_at_end:
+            place = cursor.at
+            for leaf in pages.leaves:
+                place += leaf.items
+                if place > end:
+                    break
+                self._leaves.append(leaf)
+                self._page_weight += leaf.weight
+                self.end += leaf.items
 
-    def adopt(self, pages: Sequence[Page], leaves: Sequence[Leaf]) -> None:
-        """Take over finished pages, and the leaves of the unfinished page after them."""
-        assert not self._raw
-        for page in pages:
-            self.index.add(page, self._sink)
-        self.pages.extend(pages)
-        self.leaves = list(leaves)
-        self._page_weight = sum(leaf.size for leaf in leaves)
+    def _accepts(self, level: int) -> bool:
+        return not any(self._levels[:level])
 
-    @property
-    def end(self) -> int:
-        """The number of items in finished leaves and pages."""
-        return item_count(self.pages, self.leaves)
+    def _add_node(self, level: int, node: Node) -> None:
+        """Add a finished page or node; the nodes that end with it are finished."""
+        self.paged += node.items
+        self.end += node.items
+        levels, closes = self._levels, node.closes
+        while True:
+            if level >= len(levels):
+                levels.append([])
+            nodes = levels[level]
+            nodes.append(node)
+            if len(nodes) < FANOUT_MAX and (level >= closes or len(nodes) < FANOUT_MIN):
+                return
+            links = [each.link for each in nodes if each.link is not None]
+            node = Node(
+                count := sum([each.items for each in nodes]),
+                sum([each.size for each in nodes]),
+                self._sink.link(write(links), count, node=True, pairs=self._pairs),
+                closes=closes,
+                children=tuple(nodes),
+                divided=any(each.divided for each in nodes),
+                foreign=any(each.foreign for each in nodes),
+            )
+            levels[level] = []
+            level += 1
 
-    def add(self, segments: Sequence[Segment], size: int, end: int) -> bool:
-        """Add the item that makes `end` items in all; `size` is its weight. True if it finished a page."""
+    def add(self, segments: Sequence[Segment], weight: int, size: int, part: object = None) -> bool:
+        """Add an item of this weight in its page and encoded size. True if it finished a page."""
         self._raw.extend(segments)
-        self._raw_weight += size
+        self._weight += weight
+        self._size += size
+        self._count += 1
+        self.end += 1
+        if part is not None:
+            self._parts += (part,)
         boundary = _boundary_hash(segments)
-        if self._raw_weight < LEAF_MAX and (self._raw_weight < LEAF_MIN or boundary * LEAF >= size << 32):
+        if self._weight < LEAF_MAX and (self._weight < LEAF_MIN or boundary * LEAF >= weight << 32):
             return False
-        self.leaves.append(Leaf(end, tuple(self._raw), (), self._raw_weight))
-        self._page_weight += self._raw_weight
-        self._raw, self._raw_weight = [], 0
-        if self._page_weight >= PAGE_MAX or (self._page_weight >= PAGE_MIN and boundary * PAGE < size << 32):
-            self._finish_page(end, boundary, size)
+        raw, parts = tuple(self._raw), self._parts
+        leaf = Node(self._count, self._size, None, self._weight, raw, 0, (), parts, bool(parts), self._foreign)
+        self._leaves.append(leaf)
+        self._page_weight += self._weight
+        self._raw, self._parts, self._foreign = [], (), False
+        self._weight = self._size = self._count = 0
+        if self._page_weight >= PAGE_MAX or (self._page_weight >= PAGE_MIN and boundary * PAGE < weight << 32):
+            self._finish_page(boundary, weight)
             return True
         return False
 
+    def mark_foreign(self) -> None:
+        """The changes of the item that is added next are not tracked."""
+        self._foreign = True
+
+    def pages(self) -> Pages:
+        """The finished nodes, pages and leaves."""
+        return Pages(tuple(map(tuple, self._levels)), tuple(self._leaves), self.paged)
+
+    @property
+    def size(self) -> int:
+        """The encoded size of all items."""
+        return self._size + sum([node.size for level in (*self._levels, self._leaves) for node in level])
+
+    @property
+    def rest(self) -> tuple[Any, ...]:
+        """The parts of the divided items in the unfinished leaf."""
+        return self._parts
+
+    @property
+    def has_foreign(self) -> bool:
+        """Whether changes of some items are not tracked."""
+        return self._foreign or any(node.foreign for level in (*self._levels, self._leaves) for node in level)
+
     def segments(self) -> list[Segment]:
         """The rope of all items: index, pages, leaves, and the items of the unfinished leaf."""
-        return [*self.index.segments(), *self._linked_leaves(), *self._raw]
+        index: list[Segment] = [node.link for level in reversed(self._levels) for node in level if node.link]
+        return [*index, *self._linked_leaves(), *self._raw]
 
     def _linked_leaves(self) -> list[Segment]:
         """The leaves of the unfinished page, as they are stored."""
         rope: list[Segment] = []
-        start = self.pages[-1].end if self.pages else 0
-        for i, leaf in enumerate(self.leaves):
-            stored = leaf.stored
-            if not stored:
-                stored = (self._link(leaf.raw, leaf.end - start),) if leaf.size > _EMBED_MAX else leaf.raw
-                self.leaves[i] = leaf._replace(stored=stored)
-            rope.extend(stored)
-            start = leaf.end
+        for i, leaf in enumerate(self._leaves):
+            if leaf.weight <= _EMBED_MAX:
+                rope.extend(leaf.raw)
+                continue
+            link = leaf.link
+            if link is None:
+                link = self._link(leaf.raw, leaf.items)
+                self._leaves[i] = leaf._replace(link=link)
+            rope.append(link)
         return rope
 
-    def _finish_page(self, end: int, boundary: int, size: int) -> None:
-        content = [segment for leaf in self.leaves for segment in leaf.raw] if self._whole else self._linked_leaves()
-        start = self.pages[-1].end if self.pages else 0
+    def _finish_page(self, boundary: int, weight: int) -> None:
+        leaves = self._leaves
+        content = [segment for leaf in leaves for segment in leaf.raw] if self._whole else self._linked_leaves()
         closes, share = 0, boundary * PAGE * FANOUT
-        while share < size << 32 and closes < 8:
+        while share < weight << 32 and closes < 8:
             closes, share = closes + 1, share * FANOUT
-        page = Page(end, self._link(content, end - start), closes)
-        self.pages.append(page)
-        self.index.add(page, self._sink)
-        self.leaves, self._page_weight = [], 0
+        count = sum([leaf.items for leaf in leaves])
+        parts = tuple([part for leaf in leaves for part in leaf.parts])
+        page = Node(
+            count,
+            sum([leaf.size for leaf in leaves]),
+            self._link(content, count),
+            closes=closes,
+            parts=parts,
+            divided=bool(parts),
+            foreign=any(leaf.foreign for leaf in leaves),
+        )
+        self._leaves, self._page_weight = [], 0
+        self.end -= count
+        self._add_node(0, page)
 
     def _link(self, segments: Sequence[Segment], count: int) -> Link:
         literal = [s for s in segments if isinstance(s, bytes)]
@@ -152,35 +294,35 @@ class Pager:
         return self._sink.link(write(segments), count, node=True, pairs=self._pairs)
 
 
-class Index:
-    """Links to pages, collected into nodes on several levels."""
+Add = Callable[[int, Cursor | None, int], bool]
 
-    def __init__(self, *, pairs: bool) -> None:
-        self.pairs = pairs
-        self._levels: list[list[Link]] = [[]]
 
-    def copy(self) -> Index:
-        """An index that can grow without changing this one."""
-        other = Index(pairs=self.pairs)
-        other._levels = [list(level) for level in self._levels]
-        return other
+def rebuild(pager: Pager, old: Pages | None, hunks: Sequence[Hunk], count: int, add: Add) -> None:
+    """Page `count` items: take over what `old` has outside the hunks, and call `add` for the place of each other one.
 
-    def add(self, page: Page, sink: ChunkSink) -> None:
-        """Add a page's link; nodes that end here are finished."""
-        self._levels[0].append(page.link)
-        for depth in range(len(self._levels)):
-            level = self._levels[depth]
-            if len(level) < FANOUT_MAX and (depth >= page.closes or len(level) < FANOUT_MIN):
-                return
-            node = sink.link(write(level), sum(link.count for link in level), node=True, pairs=self.pairs)
-            self._levels[depth] = []
-            if depth + 1 == len(self._levels):
-                self._levels.append([])
-            self._levels[depth + 1].append(node)
-
-    def segments(self) -> list[Segment]:
-        """All links that are not inside a finished node, in the order of their items."""
-        return [link for level in reversed(self._levels) for link in level]
+    `add` also gets a cursor at the old page where its page begins, if there is one, and what was inserted before it.
+    A page depends only on its own items. So where a new page ends at a place outside the hunks at which an old page
+    ended, the old pages after it are pages of the new encoding as well.
+    """
+    if old is None:
+        for at in range(count):
+            add(at, None, 0)
+        return
+    cursor, passed, shift = Cursor(old), 0, 0
+    while True:
+        pager.take_over(cursor, hunks[passed].old if passed < len(hunks) else count - shift)
+        for at in range(pager.end, count):
+            if not add(at, cursor, shift):
+                continue
+            while passed < len(hunks) and hunks[passed].new_end <= at + 1:
+                shift = hunks[passed].new_end - hunks[passed].old_end
+                passed += 1
+            if passed == len(hunks) or hunks[passed].new > at:
+                cursor.skip_to(at + 1 - shift)
+                if cursor.at == at + 1 - shift:
+                    break
+        else:
+            return
 
 
 def _boundary_hash(segments: Sequence[Segment]) -> int:

@@ -17,9 +17,10 @@ import msgspec
 
 from holdfast.errors import LimitExceeded, Unstorable
 from holdfast.limits import DEPTH_MAX, STATE_BYTES_MAX
-from holdfast.state.chunking import Index, Leaf, Page, Pager, item_count
+from holdfast.state.chunking import Hunk, Pager, Pages, rebuild
+from holdfast.state.headers import array_header, blob_header, header_size, map_header
 from holdfast.state.rope import Link, Segment, chunk_hash, link, weight, write
-from holdfast.state.values import array_header, check_storable, map_header, pack, pack_unchecked, plain_value
+from holdfast.state.values import check_storable, pack, pack_unchecked, plain_value
 
 LITERAL_MAX: Final = 255
 """A field up to this size stays in its parent; a larger one becomes a chunk."""
@@ -56,10 +57,9 @@ class Items(msgspec.Struct, frozen=True):
     """Memo of a list or dict that was divided into pages."""
 
     count: int
+    pairs: bool
     blocks: list[bytes]
-    pages: list[Page]
-    leaves: list[Leaf]
-    index: Index
+    pages: Pages
     parts: dict[int, Memo]
 
 
@@ -78,7 +78,9 @@ class Encoded(msgspec.Struct, frozen=True):
     """The state's encoded size."""
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
+    """An encoded part of a state."""
+
     rope: Sequence[Segment]
     size: int
     memo: Memo | None
@@ -95,11 +97,11 @@ def encode(
     A smaller `split_min` divides it finer, so that values share small parts.
     """
     flat = None
-    if (memo is None or type(memo) is WholeMemo) and not _looks_large(state, split_min):
+    if (memo is None or type(memo) is WholeMemo) and not looks_large(state, split_min):
         flat = pack(state)
         if len(flat) <= split_min:
             return Encoded(b"\x01" + flat, {}, False, None, len(flat))
-    encoder = _Encoder(known, split_min)
+    encoder = Encoder(known, split_min)
     try:
         part = encoder.value(state, memo, 0, split_min, flat)
     except Unstorable:
@@ -112,7 +114,7 @@ def encode(
     return Encoded(write(part.rope), encoder.chunks, True, part.memo, part.size)
 
 
-class _Encoder:
+class Encoder:
     """One encoding; collects the chunks that are new."""
 
     def __init__(self, known: set[bytes] | frozenset[bytes], split_min: int) -> None:
@@ -127,7 +129,7 @@ class _Encoder:
             self.chunks[name] = plain
         return link(name, count, node=node, pairs=pairs)
 
-    def value(self, value: object, memo: Memo | None, depth: int, split_min: int, flat: bytes | None = None) -> _Part:
+    def value(self, value: object, memo: Memo | None, depth: int, split_min: int, flat: bytes | None = None) -> Part:
         """The rope of any value; `flat` is its encoding, if the caller has it.
 
         A value that was divided before, or looks large, is divided at once, without encoding it whole first.
@@ -142,7 +144,7 @@ class _Encoder:
             part = self._items(value, memo, depth, pairs=False)
         elif type(memo) is Items and type(value) is dict and len(value) > FIELDS_MAX:
             part = self._items(list(value.items()), memo, depth, pairs=True)
-        elif flat is None and _looks_large(value, split_min):
+        elif flat is None and looks_large(value, split_min):
             part = self._divide(value, depth)
         else:
             return self._encode_whole(value, memo, depth, split_min, flat)
@@ -152,7 +154,7 @@ class _Encoder:
             self.chunks.popitem()
         return self._encode_whole(value, None, depth, split_min, flat)
 
-    def _divide(self, value: Any, depth: int) -> _Part:
+    def _divide(self, value: Any, depth: int) -> Part:
         """The rope of a dict or list whose parts are encoded one by one."""
         if type(value) is list:
             return self._items(value, None, depth, pairs=False)
@@ -160,13 +162,13 @@ class _Encoder:
             return self._fields(value, None, depth)
         return self._items(list(value.items()), None, depth, pairs=True)
 
-    def _encode_whole(self, value: object, memo: Memo | None, depth: int, split_min: int, flat: bytes | None) -> _Part:
+    def _encode_whole(self, value: object, memo: Memo | None, depth: int, split_min: int, flat: bytes | None) -> Part:
         if flat is None:
             flat = pack(value, depth)
         if type(memo) is WholeMemo and memo.flat == flat:
-            return _Part(memo.rope, len(flat), memo)
+            return Part(memo.rope, len(flat), memo)
         if len(flat) <= LITERAL_MAX:
-            return _Part((flat,), len(flat), None)
+            return Part((flat,), len(flat), None)
         if len(flat) > split_min:
             if type(value) is dict or type(value) is list:
                 return self._divide(value, depth)
@@ -175,15 +177,15 @@ class _Encoder:
             if len(flat) > BLOB:
                 return self._blob(flat, memo)
         rope = (self.link(b"\x01" + flat, 1, node=False, pairs=False),)
-        return _Part(rope, len(flat), WholeMemo(flat, rope))
+        return Part(rope, len(flat), WholeMemo(flat, rope))
 
-    def _fields(self, value: dict[str, object], memo: Fields | None, depth: int) -> _Part:
+    def _fields(self, value: dict[str, object], memo: Fields | None, depth: int) -> Part:
         header = map_header(len(value))
         rope: list[Segment] = [header]
         size = len(header)
         parts: dict[str, Memo] = {}
         for key, field in value.items():
-            name = _key(key)
+            name = key_bytes(key)
             part = self.value(field, memo.parts.get(key) if memo else None, depth + 1, self._split_min)
             rope.append(name)
             if len(part.rope) > 1 and weight(part.rope) > EMBED_MAX:
@@ -193,18 +195,18 @@ class _Encoder:
             size += len(name) + part.size
             if part.memo is not None:
                 parts[key] = part.memo
-        return _Part(rope, size, Fields(parts))
+        return Part(rope, size, Fields(parts))
 
-    def _tuple(self, value: tuple[object, ...], flat: bytes, depth: int) -> _Part:
+    def _tuple(self, value: tuple[object, ...], flat: bytes, depth: int) -> Part:
         items = self._items(list(value), None, depth, pairs=False)
         rope = self._wrap([flat[: len(flat) - items.size], *items.rope])
-        return _Part(rope, len(flat), WholeMemo(flat, rope))
+        return Part(rope, len(flat), WholeMemo(flat, rope))
 
-    def _blob(self, flat: bytes, memo: Memo | None) -> _Part:
+    def _blob(self, flat: bytes, memo: Memo | None) -> Part:
         """Long text or bytes, divided at fixed offsets, so that an append writes only the end again."""
-        start = _blob_header(flat[0])
+        start = blob_header(flat[0])
         pieces: list[Segment] = [flat[:start]]
-        old = memo if type(memo) is WholeMemo and memo.pieces and _blob_header(memo.flat[0]) == start else None
+        old = memo if type(memo) is WholeMemo and memo.pieces and blob_header(memo.flat[0]) == start else None
         for number, at in enumerate(range(start, len(flat), BLOB), start=1):
             piece = flat[at : at + BLOB]
             if old is not None and old.flat[at : at + BLOB] == piece:
@@ -212,46 +214,38 @@ class _Encoder:
             else:
                 pieces.append(self.link(b"\x01" + piece, 0, node=False, pairs=False))
         rope = self._wrap(pieces)
-        return _Part(rope, len(flat), WholeMemo(flat, rope, tuple(pieces)))
+        return Part(rope, len(flat), WholeMemo(flat, rope, tuple(pieces)))
 
     def _wrap(self, pieces: Sequence[Segment]) -> tuple[Segment, ...]:
         """One link for a value that is divided inside."""
         return (self.link(write(pieces), 1, node=True, pairs=False),)
 
-    def _items(self, items: list[Any], memo: Items | None, depth: int, *, pairs: bool) -> _Part:
-        if memo is not None and memo.index.pairs != pairs:
+    def _items(self, items: list[Any], memo: Items | None, depth: int, *, pairs: bool) -> Part:
+        if memo is not None and memo.pairs != pairs:
             memo = None  # a list where a dict was, or the other way round
-        blocks, size, same, changed_end = _compare_blocks(items, memo, depth, pairs=pairs) if memo else ([], 0, 0, 0)
+        if memo is None:
+            blocks: list[bytes] = []
+            hunks: list[Hunk] = []
+        else:
+            blocks, hunks = _compare_blocks(items, memo, depth, pairs=pairs)
         block: list[bytes] = []
-        pager = self._pager(memo, same, pairs=pairs)
         parts = dict(memo.parts) if memo else {}
-        ends = {page.end: i for i, page in enumerate(memo.pages)} if memo and same < memo.count <= len(items) else {}
-        at = pager.end
-        while at < len(items):
+        pager = Pager(self, pairs=pairs, whole=self._whole)
+
+        def add(at: int, *_: object) -> bool:
+            nonlocal block
             flat, segments, heavy = self._item(items[at], at, parts, depth + 1, pairs=pairs)
-            at += 1
             if memo is None:
-                size += len(flat)
                 block.append(flat)
-                if len(block) == BLOCK or at == len(items):
+                if len(block) == BLOCK or at == len(items) - 1:
                     blocks.append((map_header if pairs else array_header)(len(block)) + b"".join(block))
                     block = []
-            if pager.add(segments, heavy, at) and at >= changed_end and at in ends:
-                assert memo is not None
-                pager.adopt(memo.pages[ends[at] + 1 :], memo.leaves)
-                at, ends = pager.end, {}
+            return pager.add(segments, heavy, len(flat))
+
+        rebuild(pager, memo.pages if memo else None, hunks, len(items), add)
         header = (map_header if pairs else array_header)(len(items))
         rope = [header, *pager.segments()]
-        return _Part(rope, len(header) + size, Items(len(items), blocks, pager.pages, pager.leaves, pager.index, parts))
-
-    def _pager(self, memo: Items | None, same: int, *, pairs: bool) -> Pager:
-        """A pager that already contains the finished pages of the first `same` items."""
-        if memo is not None and item_count(memo.pages, memo.leaves) <= same:
-            return Pager.resume(self, memo.index, memo.pages, memo.leaves, whole=self._whole)
-        pager = Pager(self, pairs=pairs, whole=self._whole)
-        if memo is not None:
-            pager.adopt([page for page in memo.pages if page.end <= same], ())
-        return pager
+        return Part(rope, len(header) + pager.size, Items(len(items), pairs, blocks, pager.pages(), parts))
 
     def _item(
         self, item: Any, at: int, parts: dict[int, Memo], depth: int, *, pairs: bool
@@ -259,7 +253,7 @@ class _Encoder:
         """The item's encoding, its rope, and its weight in a page."""
         name = b""
         if pairs:
-            name, item = _key(item[0]), item[1]
+            name, item = key_bytes(item[0]), item[1]
         flat = pack(item, depth)
         if len(flat) <= ITEM_SPLIT_MIN:
             parts.pop(at, None)
@@ -275,52 +269,49 @@ class _Encoder:
         return name + flat if name else flat, segments, weight(segments)
 
 
-def _key(key: object) -> bytes:
+def key_bytes(key: object) -> bytes:
     if not isinstance(key, str):
         raise Unstorable(f"the key {key!r} is {type(key).__name__}, and only text can be a key", "state")
     return pack(key)
 
 
-def _looks_large(value: Any, split_min: int) -> bool:
+def looks_large(value: Any, split_min: int) -> bool:
     """Whether a dict or list is certainly much larger than `split_min` when encoded, judged by a few of its parts.
 
     The estimate saves encoding most large values whole first. The division depends on the encoded size alone.
     """
-    kind = type(value)
-    if kind is not dict or len(value) > FIELDS_MAX:
-        return (kind is list or kind is dict) and _estimate_size(value) > 4 * split_min
+    is_dict = isinstance(value, dict)
+    if not is_dict or len(value) > FIELDS_MAX:
+        return (is_dict or isinstance(value, list)) and _estimate_size(value) > 4 * split_min
     size = 0
     for part in value.values():
-        if type(part) in _SIZED and len(part) > _FEW:
+        if isinstance(part, _SIZED) and len(part) > _FEW:
             size += _estimate_size(part)
     return size > 4 * split_min
 
 
 def _estimate_size(value: Any) -> int:
     """The approximate size of a text, dict or list; the first item stands for all."""
-    if type(value) is str or type(value) is bytes:
+    if isinstance(value, (str, bytes)):
         return len(value)
-    first: Any = next(iter(value.values() if type(value) is dict else value), None)
-    if type(first) is dict and len(first) <= FIELDS_MAX:
-        return len(value) * sum([len(part) for part in first.values() if type(part) in _SIZED])
-    return len(value) * (len(first) if type(first) in _SIZED else 1)
+    first: Any = next(iter(value.values() if isinstance(value, dict) else value), None)
+    if isinstance(first, dict) and len(first) <= FIELDS_MAX:
+        return len(value) * sum([len(part) for part in first.values() if isinstance(part, _SIZED)])
+    return len(value) * (len(first) if isinstance(first, _SIZED) else 1)
 
 
 _FEW: Final = 16
 """A field with no more items or characters counts as small: to estimate it would cost as much as to encode it."""
-_SIZED: Final = frozenset({str, bytes, list, dict})
+_SIZED: Final = (str, bytes, list, dict)
 
 
-def _compare_blocks(items: list[Any], memo: Items, depth: int, *, pairs: bool) -> tuple[list[bytes], int, int, int]:
-    """Encode the items in blocks and compare them with the memo's.
-
-    Returns the blocks, the items' size, the number of equal items at the start, and the end of the last changed block.
-    """
+def _compare_blocks(items: list[Any], memo: Items, depth: int, *, pairs: bool) -> tuple[list[bytes], list[Hunk]]:
+    """Encode the items in blocks and compare them with the memo's. Returns the blocks and the changes."""
     old, count = memo.blocks, memo.count
     shape: Callable[[Any], object] = dict if pairs else list
     blocks: list[bytes] = []
     first: int | None = None
-    last, size = -1, 0
+    last = -1
     for number, start in enumerate(range(0, len(items), BLOCK)):
         block = pack_unchecked(shape(items[start : start + BLOCK]), depth)
         if number < len(old):
@@ -330,21 +321,15 @@ def _compare_blocks(items: list[Any], memo: Items, depth: int, *, pairs: bool) -
                 first = number if first is None else first
                 last = number
         blocks.append(block)
-        size += len(block) - _header_size(min(BLOCK, len(items) - start))
-    same = min(count, len(items)) if first is None else first * BLOCK
-    return blocks, size, same, (last + 1) * BLOCK
+    same, end = count if first is None else first * BLOCK, (last + 1) * BLOCK
+    if len(items) < count or end >= count:
+        same = min(same, len(items))
+        return blocks, [Hunk(same, count, same, len(items))]
+    changed = [] if first is None else [Hunk(same, end, same, end)]
+    return blocks, [*changed, Hunk(count, count, count, len(items))]
 
 
 def _extends(block: bytes, old: bytes, start: int, count: int, old_count: int) -> bool:
     """Whether the block starts with all items of the old one."""
     had, has = min(BLOCK, old_count - start), min(BLOCK, count - start)
-    return had < has and block.startswith(old[_header_size(had) :], _header_size(has))
-
-
-def _header_size(count: int) -> int:
-    return 1 if count < 16 else 3
-
-
-def _blob_header(mark: int) -> int:
-    """The number of bytes before the content of a long text, bytes or extension."""
-    return {0xDA: 3, 0xDB: 5, 0xC5: 3, 0xC6: 5, 0xC8: 4, 0xC9: 6}[mark]
+    return had < has and block.startswith(old[header_size(had) :], header_size(has))

@@ -29,7 +29,7 @@ import msgspec
 from blake3 import blake3
 
 from holdfast.errors import DamagedData, UnsupportedFormat
-from holdfast.limits import LEVELS_MAX, STATE_READ_BYTES_MAX
+from holdfast.limits import LEVELS_MAX, STATE_PIECES_MAX, STATE_READ_BYTES_MAX, TRACKED_STATE_READ_BYTES_MAX
 from holdfast.state import compression
 from holdfast.state.values import unpack
 
@@ -126,10 +126,6 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-_PIECE_BYTES = 32
-"""Added to the size of each piece, because many tiny pieces cost time. Pieces have 100 bytes or more on average, and
-the limit for readers is twice the limit for writers."""
-
 Fetch = Callable[[list[bytes]], Mapping[bytes, bytes]]
 """Returns the stored bodies of chunks by hash, without those that are missing."""
 
@@ -149,7 +145,7 @@ def decode(root: bytes, fetch: Fetch, place: str) -> tuple[Any, Iterable[bytes]]
 def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str) -> bytes:
     """The bytes of a rope whose chunks are all in `chunks`."""
     parts: list[bytes] = []
-    left = STATE_READ_BYTES_MAX
+    left = TRACKED_STATE_READ_BYTES_MAX
     stack = [iter(segments)]
     while stack:
         segment = next(stack[-1], None)
@@ -163,9 +159,10 @@ def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str)
             stack.append(iter(read(chunks[segment.hash], place)))
         else:
             piece = chunks[segment.hash][1:]
-        left -= len(piece) + _PIECE_BYTES
-        if left < 0:
-            raise DamagedData(place, f"it expands to more than {STATE_READ_BYTES_MAX} bytes")
+        left -= len(piece)
+        if left < 0 or len(parts) == STATE_PIECES_MAX:
+            limit = f"{STATE_PIECES_MAX} pieces" if left >= 0 else f"{TRACKED_STATE_READ_BYTES_MAX} bytes"
+            raise DamagedData(place, f"it expands to more than {limit}")
         parts.append(piece)
     return b"".join(parts)
 

@@ -33,6 +33,7 @@ import ormsgpack
 
 from holdfast.errors import DamagedData, Unstorable, UnsupportedFormat
 from holdfast.limits import DEPTH_MAX, INT_BYTES_MAX, NESTING_MAX
+from holdfast.state.headers import array_header
 from holdfast.state.objects import lower_object
 
 _OPTIONS: Final = (
@@ -44,6 +45,8 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_PASSTHROUGH_ENUM
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
+NATIVE: Final = _OPTIONS ^ ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+"""For containers whose parts are of built-in types and tracked: C reads these like dicts and lists."""
 
 TUPLE, SET, FROZENSET, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, INT = range(1, 11)
 _STUB: Final = 127
@@ -57,18 +60,18 @@ _HIGH_FLOATS: Final = (b"\xcb\x7f", b"\xcb\xff")
 _packb = ormsgpack.packb
 
 
-def pack(value: object, depth: int = 0) -> bytes:
+def pack(value: object, depth: int = 0, options: int = _OPTIONS) -> bytes:
     """Encode `value`, which is `depth` containers deep in the state. Raises Unstorable with the path within it."""
-    data = pack_unchecked(value, depth)
+    data = pack_unchecked(value, depth, options)
     if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
         check_storable(value, depth)
     return data
 
 
-def pack_unchecked(value: object, depth: int = 0) -> bytes:
+def pack_unchecked(value: object, depth: int = 0, options: int = _OPTIONS) -> bytes:
     """Like `pack`, without the checks for NaN and depth: only for comparison with bytes that were checked."""
     try:
-        return _packb(value, _to_ext, _OPTIONS)
+        return _packb(value, _to_ext, options)
     except Exception as error:
         return _pack_slowly(value, depth, error)
 
@@ -85,12 +88,22 @@ def canonical_bytes(value: object) -> bytes:
     Raises Unstorable.
     """
     try:
-        data: bytes = _packb(value, None, _OPTIONS | ormsgpack.OPT_SORT_KEYS)
+        data: bytes = _packb(value, _to_container, _OPTIONS | ormsgpack.OPT_SORT_KEYS)
     except Exception:  # a type that C alone cannot encode, or a value that cannot be stored
         return pack_sorted(value)
     if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
         check_storable(value)
     return data
+
+
+def _to_container(value: object) -> object:
+    """The dict or list that a container stands for. Raises KeyError for any other value."""
+    return _CONTAINERS[type(value)](value)
+
+
+def add_container(kind: type, base: type) -> None:
+    """Encode instances of `kind`, a subclass of dict or list, as the dict or list they are."""
+    _CONTAINERS[kind] = _LOWER[kind] = base
 
 
 def unpack(data: bytes, place: str, stub: Callable[[bytes], object] | None = None) -> Any:
@@ -318,6 +331,7 @@ _LOWER: Final[dict[type, Callable[[Any], object]]] = {
     int: _lower_int,
 }
 
+_CONTAINERS: Final[dict[type, Callable[[Any], object]]] = {}
 _BUILTIN: Final = frozenset({*_LOWER, type(None), bool, float, str, bytes, bytearray, memoryview, list, dict})
 _STRUCT_PARTS: Final[tuple[type, ...]] = (bytes, bytearray, *_LOWER)
 """Types that need no conversion in the fields of a struct."""
@@ -382,17 +396,3 @@ _LIFT: Final[dict[int, Callable[[bytes], object]]] = {
     DECIMAL: lambda payload: decimal.Decimal(payload.decode()),
     INT: lambda payload: int.from_bytes(payload, "big", signed=True),
 }
-
-
-def array_header(count: int) -> bytes:
-    """The bytes that open an array of `count` items."""
-    if count < 16:
-        return bytes([0x90 | count])
-    return b"\xdc" + count.to_bytes(2, "big") if count < 65536 else b"\xdd" + count.to_bytes(4, "big")
-
-
-def map_header(count: int) -> bytes:
-    """The bytes that open a map of `count` pairs."""
-    if count < 16:
-        return bytes([0x80 | count])
-    return b"\xde" + count.to_bytes(2, "big") if count < 65536 else b"\xdf" + count.to_bytes(4, "big")

@@ -1,0 +1,105 @@
+"""The tracked state of a run: a save encodes only what has changed since the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
+
+from holdfast.drivers import Plan, forbid_in_loop
+from holdfast.ids import check_id
+from holdfast.model.views import Saved, StoredDict
+from holdfast.operations import views
+from holdfast.operations.context import Access
+from holdfast.operations.read import load_checkpoint, selection
+from holdfast.operations.write import save
+from holdfast.state.settlement import settle_part, to_tracked
+from holdfast.state.tracked import TrackedDict, TrackedList
+from holdfast.state.tracking import clock
+
+S = TypeVar("S")
+Opened = TypeVar("Opened")
+
+
+class SaveOptions(TypedDict, total=False):
+    """What is saved with a state; see `Store.save`."""
+
+    workflow: str | None
+    step: int | None
+    next_node: str | None
+    status: str | None
+    metadata: StoredDict | None
+    covers: int | str | None
+    checkpoint_id: str | None
+    parent_id: str | None
+    replace: bool
+
+
+class TrackedBase(Generic[S]):
+    """What the tracked states of blocking and async callers have in common."""
+
+    def __init__(self, access: Access, run_id: str, lane: str, state: S) -> None:
+        self.access = access
+        self.run_id = run_id
+        self.lane = lane
+        self._held: TrackedList[S] = TrackedList([state])
+
+    @property
+    def state(self) -> S:
+        """The state: dicts and lists that record their changes. Another value may be assigned."""
+        return self._held[0]
+
+    @state.setter
+    def state(self, state: S) -> None:
+        self._held[0] = state
+
+    def _plan(self, options: SaveOptions) -> Plan[Saved]:
+        with clock.lock:
+            state = settle_part(self._held, 0)
+        return save(self.access, self.run_id, state, lane=self.lane, **options)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} state of {self.run_id!r}>"
+
+
+class Tracked(TrackedBase[S]):
+    """A run's state whose save costs what has changed, not the whole. `store.tracked` and `claim.tracked` return one.
+
+    Example:
+        chat = store.tracked("run-1")
+        chat.state.setdefault("messages", []).append({"role": "user", "content": "hi"})
+        chat.save(step=1)
+    """
+
+    def save(self, **options: Unpack[SaveOptions]) -> Saved:
+        """Save the state as a checkpoint, durably; the options are those of `Store.save`.
+
+        If it raises, the changes are part of the next save.
+        """
+        forbid_in_loop("save")
+        return self.access.run(self._plan(options))
+
+
+class AsyncTracked(TrackedBase[S]):
+    """The same for async callers: `await chat.save()`."""
+
+    async def save(self, **options: Unpack[SaveOptions]) -> Saved:
+        """Save the state as a checkpoint; see `Tracked.save`."""
+        return await self.access.core.awaiting.run(self._plan(options))
+
+
+def open_tracked(
+    access: Access, make: Callable[[Access, str, str, Any], Opened], run_id: str, as_type: object, lane: str
+) -> Plan[Opened]:
+    """Load the newest state of a lane and track it; an empty dict if there is none."""
+    check_id("run_id", run_id)
+    select = selection(None, None, None, lane)
+    found = yield lambda: load_checkpoint(access.core, run_id, select)
+    if found is None:
+        return make(access, run_id, lane, cast("Any", TrackedDict()))
+    _, row, state = found
+    if as_type is not None:
+        converted = views.convert_state(state, as_type, f"the state in {views.checkpoint_place(run_id, row)}")
+        if converted != state or type(converted) is not type(state):
+            return make(access, run_id, lane, converted)
+    del found
+    return make(access, run_id, lane, to_tracked(state))
