@@ -35,6 +35,7 @@ check: .venv/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_sizes.py
+	$(BIN)/python scripts/check_imports.py
 
 format: .venv/.ready
 	$(BIN)/ruff format .

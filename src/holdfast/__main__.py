@@ -6,6 +6,7 @@ Ctrl-C is handled before anything else is imported.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found] # built in; importing signal takes milliseconds
+import gc
 import os
 import sys
 
@@ -20,6 +21,7 @@ if _WAS_DEFAULT:
     # Nothing was done yet, so the process can end at once. An exception inside an import would print a traceback.
     _signal.signal(_signal.SIGINT, _end_process)
 
+gc.disable()  # until the verb is loaded: modules create many objects, and none of them is garbage
 from holdfast.cli.main import main as run_command  # noqa: E402 - after the handler
 
 
@@ -34,6 +36,8 @@ def main() -> int:
 
 def _raise_interrupts() -> None:
     """Let Ctrl-C raise KeyboardInterrupt from now on: the verb may have to clean up."""
+    gc.freeze()  # later collections skip what the modules created
+    gc.enable()
     if _WAS_DEFAULT:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 

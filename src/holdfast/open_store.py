@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
     from holdfast.operations.store import Store
+    from holdfast.operations.store_reads import StoreReads
     from holdfast.store.port import StorePort
 
 MEMORY: Final = "memory"
@@ -205,12 +206,26 @@ def open(  # noqa: A001 - holdfast.open is what it is called
     Example:
         store = holdfast.open("sqlite:runs.db")
     """
-    scheme, path = parse_store_url(url)
-    factory = _FACTORIES.get(scheme) or _installed_factory(scheme)
-    port, used = factory(path, clock=clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
+    port, used = _open_port(url, clock=clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
     with fork_safety.loading:
         from holdfast.operations.store import Store
     return Store(port, clock=used, ids=ids)
+
+
+def open_reads(url: str) -> StoreReads:
+    """Open a store to read it, without loading the operations that write."""
+    from holdfast.operations.store_reads import StoreReads
+
+    port, used = _open_port(url)
+    return StoreReads(port, clock=used)
+
+
+def _open_port(
+    url: str, *, clock: Clock | None = None, timeout_s: float = 20.0, reserve_bytes: int = RESERVE_BYTES
+) -> tuple[StorePort, Clock]:
+    scheme, path = parse_store_url(url)
+    factory = _FACTORIES.get(scheme) or _installed_factory(scheme)
+    return factory(path, clock=clock, timeout_s=timeout_s, reserve_bytes=reserve_bytes)
 
 
 class OpenedStore(NamedTuple):

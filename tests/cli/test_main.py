@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli.click_verbs import load
 from holdfast.cli.commands import HELPS, MODULES
-from holdfast.cli.dispatch import load
 from tests.cli.processes import command as run
 from tests.cli.processes import environment
 

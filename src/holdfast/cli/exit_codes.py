@@ -15,12 +15,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import traceback
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from holdfast.engine.failures import call_of
 from holdfast.errors import (
     Conflict,
     DefinitionChanged,
@@ -73,6 +69,8 @@ def _names_in(error: HoldfastError) -> list[str]:
     if isinstance(error, RollbackRefused):
         found += [effect.key for effect in (*error.plan.irreversible, *error.plan.in_doubt)]
     if isinstance(facts.get("failure"), dict):
+        from holdfast.engine.failures import call_of
+
         found.append(call_of(facts["failure"]))
     return [name for name in found if isinstance(name, str) and name]
 
@@ -97,12 +95,17 @@ class CannotAsk(InvalidInput):
 
 def code_of(error: BaseException) -> int:
     """Return the exit code of an error."""
+    kinds = _click_kinds(error)
+    if "Exit" in kinds:
+        return int(vars(error)["exit_code"])
+    if "Abort" in kinds:
+        return INTERRUPTED
+    if "UsageError" in kinds:
+        return USAGE
     match error:
-        case click.exceptions.Exit():
-            return error.exit_code
-        case click.Abort() | KeyboardInterrupt():
+        case KeyboardInterrupt():
             return INTERRUPTED
-        case click.UsageError() | InvalidInput():
+        case InvalidInput():
             return USAGE
         case NotFound():
             return NOT_FOUND
@@ -112,15 +115,23 @@ def code_of(error: BaseException) -> int:
             return ERROR
 
 
+def _click_kinds(error: BaseException) -> set[str]:
+    """Return the names of the click classes that an error belongs to; click itself may not be loaded."""
+    return {kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "click.exceptions"}
+
+
 def report(session: Session, error: BaseException, verb: str) -> int:
     """Report an error and return the exit code."""
     code = code_of(error)
-    if isinstance(error, click.exceptions.Exit):
+    kinds = _click_kinds(error)
+    if "Exit" in kinds:
         return code
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        sys.stderr.write(f"{error.format_message()}\n")
+    if "NoArgsIsHelpError" in kinds:
+        sys.stderr.write(f"{_plain(error)}\n")
         return code
     if os.environ.get("HOLDFAST_DEBUG"):
+        import traceback
+
         traceback.print_exception(error)
     if code == INTERRUPTED:
         sys.stderr.write(f"\nholdfast: stopped. {session.how_to_continue or _REPEAT}\n")
@@ -142,8 +153,8 @@ def report(session: Session, error: BaseException, verb: str) -> int:
 
 
 def _plain(error: BaseException) -> str:
-    if isinstance(error, click.ClickException):
-        return error.format_message()
+    if "ClickException" in _click_kinds(error):
+        return str(error.format_message())  # type: ignore[attr-defined] # click's
     return message_of(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
 
 
@@ -152,9 +163,10 @@ def _message(error: BaseException, verb: str) -> list[str]:
     if isinstance(problems, list) and len(problems) > 1:
         return [_plain(error).partition(": ")[0] + ":", *(f"- {problem}" for problem in problems)]
     lines = [_plain(error)]
-    if isinstance(error, click.UsageError):
+    kinds = _click_kinds(error)
+    if "UsageError" in kinds:
         lines.append(f"`holdfast {verb} --help` shows the usage")
-    elif not isinstance(error, HoldfastError | click.ClickException | OSError):
+    elif "ClickException" not in kinds and not isinstance(error, HoldfastError | OSError):
         lines.append("this is a bug in Holdfast; HOLDFAST_DEBUG=1 prints the traceback")
     return lines
 

@@ -17,7 +17,8 @@ from holdfast import errors
 from holdfast.cli import exit_codes
 from holdfast.cli.output import duration, one_line, plain
 from holdfast.cli.prompts import ask_gate
-from holdfast.cli.run_args import answer_line, gate_facts, open_gates
+from holdfast.cli.run_args import gate_facts
+from holdfast.cli.run_reads import answer_line, open_gates
 from holdfast.ids import display_name
 from holdfast.model.rows import AT_WORK, PAUSED, READY, TERMINAL, WAITING, TimerRow
 

@@ -12,11 +12,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-import click
-
 from holdfast.cli.output import chunks, columns, one_line
 from holdfast.model.views import Change
-from holdfast.state.json_preview import to_jsonable
 
 SHORT: Final = 200
 """Longer values are shortened in text output, never in JSON."""
@@ -25,7 +22,7 @@ _SPANS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min",
 
 def value_text(value: object, longest: int = SHORT) -> str:
     """Format a value as one line of JSON, shortened to `longest` characters."""
-    text = escaped(json.dumps(to_jsonable(value), ensure_ascii=False))
+    text = escaped(_json(value))
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
@@ -72,7 +69,7 @@ def command_lines(line: str, width: int) -> list[str]:
 
 def state_lines(value: object) -> list[str]:
     """Format a state as lines of indented JSON."""
-    return [escaped(line) for line in json.dumps(to_jsonable(value), ensure_ascii=False, indent=2).split("\n")]
+    return [escaped(line) for line in _json(value, 2).split("\n")]
 
 
 def escaped(text: str) -> str:
@@ -80,6 +77,12 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    from holdfast.state.json_preview import to_jsonable  # loaded when there is a value to show
+
+    return json.dumps(to_jsonable(value), ensure_ascii=False, indent=indent)
 
 
 _SIGNS: Final = {"add": "+", "remove": "-", "replace": "~"}
@@ -131,5 +134,7 @@ def age(text: str) -> dt.timedelta:
     """Parse a duration such as 30d; BadParameter if it is not one."""
     found = _AGE.fullmatch(text.strip().lower())
     if found is None:
-        raise click.BadParameter(f"{text!r} is not a duration; write 30d, 12h, 90min or 45s")
+        from click import BadParameter
+
+        raise BadParameter(f"{text!r} is not a duration; write 30d, 12h, 90min or 45s")
     return dt.timedelta(seconds=float(found[1]) * _UNITS[found[2]])

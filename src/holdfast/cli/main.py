@@ -64,12 +64,17 @@ def _print(text: str) -> int:
 
 def _run_verb(verb: str, arguments: list[str], before_verb: Callable[[], None]) -> int:
     try:
-        from holdfast.cli.dispatch import complete, run_verb
+        if os.environ.get(COMPLETE):
+            from holdfast.cli.click_verbs import complete
+
+            return complete()
+        from holdfast.cli.dispatch import run_verb
+
+        return run_verb(verb, arguments, before_verb)
     except ImportError as error:
         if error.name not in ("click", "rich"):
             raise
         return _refuse('the command needs click and rich; pip install "holdfast[cli]"', "--json" in arguments, 1)
-    return complete() if os.environ.get(COMPLETE) else run_verb(verb, arguments, before_verb)
 
 
 def _split(given: list[str]) -> tuple[list[str], list[str]]:

@@ -9,17 +9,13 @@ not fit are written on further lines.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
-import select
-import shutil
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
-
-import click
 
 from holdfast.cli.exit_codes import CannotAsk
 
@@ -38,6 +34,8 @@ _COLORS: Final = {
     "failed": "red",
     "cancelled": "bright_black",
 }
+_CODES: Final = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bright_black": 90}
+"""The codes of colours in a terminal."""
 _POLL_S: Final = 0.1
 _LAST_MIN: Final = 8
 """If fewer columns are left, the last cell of a row is written on a line of its own."""
@@ -76,13 +74,19 @@ class Output:
     @property
     def width(self) -> int:
         """The number of columns; practically unlimited in a pipe."""
-        return shutil.get_terminal_size().columns if self.is_terminal else 10_000
+        if not self.is_terminal:
+            return 10_000
+        from shutil import get_terminal_size
+
+        return get_terminal_size().columns
 
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def give(self, data: object) -> None:
         """Write the JSON result to standard output."""
-        self._json.write(json.dumps(plain(data), ensure_ascii=False, indent=2) + "\n")
+        from json import dumps
+
+        self._json.write(dumps(plain(data), ensure_ascii=False, indent=2) + "\n")
         self._json.flush()
 
     def say(self, text: str = "") -> None:
@@ -96,7 +100,11 @@ class Output:
 
     def styled(self, text: str, *, fg: str | None = None, bold: bool | None = None, dim: bool | None = None) -> str:
         """Style text, if this output has colours."""
-        return click.style(text, fg=fg, bold=bold, dim=dim) if self.has_color else text
+        if not self.has_color:
+            return text
+        codes = [_CODES[fg]] if fg is not None else []
+        codes += [code for code, wanted in ((1, bold), (2, dim)) if wanted]
+        return "".join(f"\033[{code}m" for code in codes) + f"{text}\033[0m"
 
     def status(self, status: str) -> str:
         """Colour a status."""
@@ -240,11 +248,15 @@ def read_line(label: str) -> str:
     """
     sys.stderr.write(label)
     sys.stderr.flush()
-    while not select.select([sys.stdin], [], [], _POLL_S)[0]:
+    from select import select
+
+    while not select([sys.stdin], [], [], _POLL_S)[0]:
         pass
     line = sys.stdin.readline()  # a terminal returns one line at a time, so nothing is left in a buffer
     if not line:
-        raise click.Abort
+        from click import Abort
+
+        raise Abort
     return line.rstrip("\n")
 
 
@@ -256,6 +268,11 @@ def lines_of(text: str) -> list[str]:
 def one_line(text: str) -> str:
     """Turn text into one line that cannot move the cursor or change colours."""
     return "".join(char if char.isprintable() else " " if char in "\n\t" else "�" for char in text)
+
+
+def unstyle(text: str) -> str:
+    """Remove the codes that `Output.styled` adds."""
+    return re.sub("\033\\[[0-9]+m", "", text)
 
 
 def ago(moment: dt.datetime, now: dt.datetime) -> str:

@@ -10,9 +10,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
@@ -22,11 +20,10 @@ from holdfast.cli import exit_codes
 from holdfast.cli.exit_codes import message_of
 from holdfast.cli.format import command_line
 from holdfast.cli.output import one_line
+from holdfast.cli.run_reads import answer_line, find_run, open_gates
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, RunError, RunNotFound
-from holdfast.ids import gate_labels
 from holdfast.inspect.refs import LATEST, checkpoint_of, run_of
-from holdfast.inspect.status import gates_of, pending_cancel
 from holdfast.limits import RUNS_PAGE_MAX
 from holdfast.model.rows import FAILED, READY, ROLLING_BACK, WAITING
 from holdfast.operations.read import known_run
@@ -35,14 +32,10 @@ from holdfast.operations.views import run_info
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from holdfast.forms import Field
-    from holdfast.inspect.views import PendingCancel
     from holdfast.model.views import GateInfo, RunInfo
-    from holdfast.operations.store import Store
     from holdfast.runtime.app import App
 
 
-_CHILDREN_MAX: Final = 100
 _AT: Final = re.compile(r"(?P<run>.+)@(?P<position>[0-9]{1,18})", re.DOTALL)
 _COMPLETIONS_MAX: Final = 100
 
@@ -70,31 +63,6 @@ def adopt(session: Session, run_id: str) -> None:
         from holdfast.formats.convert.car_converter import adopt_car
 
         adopt_car(app, run_id)
-
-
-def open_gates(store: Store, run_id: str) -> list[GateInfo]:
-    """Return the open gates of a run, then those of its children; none if a cancel of the run is pending."""
-    children = store.runs(prefix=f"{run_id}/", status="waiting", limit=_CHILDREN_MAX)
-    found = gates_of(store, run_id) + [gate for info in children for gate in gates_of(store, info.run_id)]
-    if found and pending_cancel(store, run_id) is not None:
-        return []
-    return found
-
-
-def note_cancel(session: Session, run_id: str, cancel: PendingCancel) -> None:
-    """Print that a cancel is pending, by whom and when it was requested."""
-    requested = f"a cancel was requested by {cancel.by} {session.out.when(cancel.at)}"
-    text = f"{run_id}: {requested} and is pending; the next worker that takes the run carries it out"
-    for line in session.out.wrapped(one_line(text)):
-        session.out.note(line)
-
-
-def find_run(session: Session, text: str, *, whole: bool = False) -> str:
-    """Return the id of the run that `text` names; RunNotFound if there is none, AmbiguousId if there are several.
-
-    `whole`: the command changes the run, so an abbreviated id is refused.
-    """
-    return run_of(session.store(), text, whole=whole)
 
 
 def locate(session: Session, text: str) -> RunRef:
@@ -178,8 +146,6 @@ def all_runs(session: Session, workflow: str | None, status: tuple[str, ...] | N
 
 _ENTRIES: Final = 200
 """How many journal entries are read to describe the status of a run."""
-_CHOICES_MAX: Final = 60
-"""Longer lists of choices are not written out in a command."""
 
 run_argument = click.argument("run", metavar="RUN", shell_complete=complete_runs)
 runs_argument = click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
@@ -285,37 +251,6 @@ def _more(session: Session, found: StatusFacts) -> str:
     sentence = stands.sentence
     more = sentence.removeprefix(found["status"])
     return one_line(more) if more != sentence else ""
-
-
-# --- the command for an answer ---------------------------------------------------------------------------------------
-
-
-def answer_line(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
-    """Return the command that answers a gate, with a placeholder for each value. `among`: all open gates."""
-    return f"{command_line(('holdfast', 'answer', gate.run_id))} {usage_of(gate, among=among)}".rstrip()
-
-
-def resume_call(thread_id: str) -> str:
-    """Return the call that answers an interrupt of a LangGraph thread."""
-    return f'graph.invoke(Command(resume=…), {{"configurable": {{"thread_id": {json.dumps(thread_id)}}}}})'
-
-
-def usage_of(gate: GateInfo, *, among: Sequence[GateInfo] = ()) -> str:
-    """Return the arguments of `answer` for a gate, with a placeholder for each value: its choices, if they are short.
-
-    They are quoted for a shell: without quotes, `approve=yes|no` would be a pipe, and would answer yes.
-    """
-    gates = [other.gate for other in among if other.run_id == gate.run_id]
-    which = [command_line(("--gate", gate_labels(gates)[gate.gate]))] if len(gates) > 1 else []
-    fields = [field for field in gate.form.fields if field.required]
-    return " ".join([*which, *(f"{shlex.quote(field.name)}={_placeholder(field)}" for field in fields)])
-
-
-def _placeholder(field: Field) -> str:
-    if field.kind == "yes_no":
-        return shlex.quote("yes|no")
-    words = "|".join(choice.value if isinstance(choice.value, str) else choice.label for choice in field.choices)
-    return shlex.quote(words) if words and len(words) <= _CHOICES_MAX else "…"
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import importlib.util
 import os
 import sys
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli import settings
 from holdfast.cli.output import Output
@@ -24,7 +20,11 @@ from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.open_store import parse_store_url
 
 if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import TypeGuard
+
     from holdfast.operations.store import Store
+    from holdfast.operations.store_reads import StoreReads
     from holdfast.runtime.app import App
 
 
@@ -53,7 +53,8 @@ class Session:
         self._where: Where | None = None
         self._store: Store | None = None
         self._app: App | None = None
-        self._owned: list[App | Store] = []
+        self._reads: StoreReads | None = None
+        self._owned: list[App | StoreReads] = []
 
     @functools.cached_property
     def out(self) -> Output:
@@ -102,6 +103,20 @@ class Session:
                 self._where = configured
                 self._store = self._open(configured.url, create=create)
         return self._store
+
+    def reads(self) -> StoreReads:
+        """Open the store as `store` does, but only to read it: what writes is not loaded."""
+        configured = self._configured()
+        if self._store is not None or (configured.source == DEFAULT and self.app_named() is not None):
+            return self.store()
+        if self._reads is None:
+            from holdfast.open_store import open_reads
+
+            self._where = configured
+            settings.require(configured.url)
+            self._reads = open_reads(configured.url)
+            self._owned.append(self._reads)
+        return self._reads
 
     def _open(self, url: str, *, create: bool) -> Store:
         from holdfast.open_store import open as open_store
@@ -190,7 +205,7 @@ def load_object(setting: Setting) -> object:
         raise AppNotLoaded(
             f"{setting.value!r} ({setting.source}) does not name an app; write module:name or file.py:name"
         )
-    folder = str(setting.folder or Path.cwd())
+    folder = setting.folder or os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
     module = _import_module(named, folder, setting)
@@ -240,10 +255,12 @@ def langgraph_adapter() -> ModuleType:
 
 
 def _import_module(named: str, folder: str, setting: Setting) -> ModuleType:
+    from importlib import import_module
+
     try:
         if named.endswith(".py") or os.sep in named:
             return _import_file(os.path.join(folder, named))
-        return importlib.import_module(named)
+        return import_module(named)
     except HoldfastError:
         raise
     except (Exception, SystemExit) as error:  # the user's module may raise anything
@@ -256,19 +273,21 @@ def _import_file(path: str) -> ModuleType:
     path = os.path.abspath(path)
     if not os.path.isfile(path):
         raise AppNotLoaded(f"{os.path.relpath(path)} does not exist")
-    name = Path(path).stem
+    name = os.path.splitext(os.path.basename(path))[0]
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == path:
         return known
     if known is not None or name in sys.stdlib_module_names:  # a file named queue.py must not replace the module queue
         name = f"holdfast_app_{name}"
-    beside = str(Path(path).parent)
+    beside = os.path.dirname(path)
     if beside not in sys.path:
         sys.path.insert(0, beside)  # as when Python runs the file itself
-    spec = importlib.util.spec_from_file_location(name, path)
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise AppNotLoaded(f"{os.path.relpath(path)} is not a Python file")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -7,8 +7,7 @@ Relative paths in it are relative to its directory, so every directory of a proj
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.cli.exit_codes import NoStore
@@ -42,7 +41,7 @@ class Setting(NamedTuple):
 
     value: str
     source: str
-    folder: Path | None = None
+    folder: str | None = None
     """The directory of relative paths in it, if that is not the current directory."""
 
 
@@ -53,7 +52,7 @@ def store_setting(given: str | None) -> Setting:
         return Setting(STORE_DEFAULT, DEFAULT)
     scheme, _, path = found.value.partition(":")
     if found.folder is not None and scheme in ("sqlite", "dir") and path and not os.path.isabs(path):
-        return found._replace(value=f"{scheme}:{os.path.relpath(found.folder / path)}")
+        return found._replace(value=f"{scheme}:{os.path.relpath(os.path.join(found.folder, path))}")
     return found
 
 
@@ -64,9 +63,9 @@ def app_setting(given: str | None) -> Setting | None:
 
 def web_settings() -> dict[str, object]:
     """Return `[tool.holdfast.web]`: options of `holdfast web`, by their names. Relative paths are resolved."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        path = folder / _FILE
-        if path.is_file():
+    for folder in _folders():
+        path = os.path.join(folder, _FILE)
+        if os.path.isfile(path):
             table = _tool_table(path).get("web", {})
             where = f"[tool.holdfast.web] in {os.path.relpath(path)}"
             if not isinstance(table, dict):
@@ -78,18 +77,18 @@ def web_settings() -> dict[str, object]:
                     raise InvalidInput(f"{name} in {where} must be of the type {_WEB[name].__name__}, not {value!r}")
                 if isinstance(value, list) and not all(isinstance(item, str) for item in value):
                     raise InvalidInput(f"{name} in {where} must be a list of texts")
-            return table | ({"users": str(folder / table["users"])} if "users" in table else {})
+            return table | ({"users": os.path.join(folder, table["users"])} if "users" in table else {})
     return {}
 
 
-def notifications_settings() -> tuple[dict[str, object], Path] | None:
+def notifications_settings() -> tuple[dict[str, object], str] | None:
     """Return `[tool.holdfast.notifications]` and the directory of relative paths in it; None if there is no table.
 
     Paths that the page masks are masked in notifications, too.
     """
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        path = folder / _FILE
-        if path.is_file():
+    for folder in _folders():
+        path = os.path.join(folder, _FILE)
+        if os.path.isfile(path):
             table = _tool_table(path).get("notifications")
             if table is None:
                 return None
@@ -99,6 +98,17 @@ def notifications_settings() -> tuple[dict[str, object], Path] | None:
             both = [*own, *shared] if isinstance(own, list) and isinstance(shared, list) else own
             return table | ({"mask": both} if both else {}), folder
     return None
+
+
+def _folders() -> Iterator[str]:
+    """The current directory and its parents."""
+    folder = os.getcwd()
+    while True:
+        yield folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return
+        folder = parent
 
 
 def _and_list(names: Iterable[str]) -> str:
@@ -113,9 +123,9 @@ def _find(name: str, given: str | None, variable: str, option: str) -> Setting |
         return Setting(given, option)
     if os.environ.get(variable):
         return Setting(os.environ[variable], variable)
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        path = folder / _FILE
-        if path.is_file():
+    for folder in _folders():
+        path = os.path.join(folder, _FILE)
+        if os.path.isfile(path):
             value = _tool_table(path).get(name)
             if value is None:
                 return None
@@ -125,10 +135,10 @@ def _find(name: str, given: str | None, variable: str, option: str) -> Setting |
     return None
 
 
-def _tool_table(path: Path) -> dict[str, object]:
+def _tool_table(path: str) -> dict[str, object]:
     name = os.path.relpath(path)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             text = file.read(_FILE_BYTES_MAX)
         if b"holdfast" not in text:
             return {}

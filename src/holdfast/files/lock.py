@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -135,7 +135,7 @@ class DirectoryLock:
                     continue
                 if time.monotonic() > until:
                     raise self._busy()
-                time.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - it only spreads the retries
+                time.sleep(pause_s * (0.5 + os.urandom(1)[0] / 256))  # spreads the retries
                 pause_s = min(pause_s * 1.5, _PAUSE_MAX_S)
 
     def _busy(self) -> StorageBusy:

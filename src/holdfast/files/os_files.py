@@ -13,7 +13,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, Protocol
@@ -243,6 +242,8 @@ class SystemFiles:
         if os.path.islink(path):
             os.unlink(path)
         elif os.path.lexists(path):
+            import shutil
+
             shutil.rmtree(path)
 
     def try_lock(self, handle: int, *, shared: bool = False) -> bool:

@@ -27,7 +27,7 @@ from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.model.views import Change, CheckpointInfo, RunInfo, View
 from holdfast.operations.context import StoreContext
 from holdfast.operations.read import find_checkpoint, known_run, retry_if_changed
-from holdfast.operations.store import Store
+from holdfast.operations.store_reads import StoreReads
 from holdfast.operations.views import checked_checkpoint, checkpoint_info, run_info
 from holdfast.state.diff import compare, diff
 from holdfast.store.port import CheckpointQuery, RunQuery, Select
@@ -50,7 +50,7 @@ class Located(View, frozen=True, kw_only=True):
     """None: the run has none yet."""
 
 
-def run_of(store: Store, text: str, *, whole: bool = False) -> str:
+def run_of(store: StoreReads, text: str, *, whole: bool = False) -> str:
     """Return the id of the run that `text` names.
 
     Raises AmbiguousId if several ids begin with it, RunNotFound, with similar ids, if none does. With `whole`, `text`
@@ -66,7 +66,7 @@ def run_of(store: Store, text: str, *, whole: bool = False) -> str:
     return found.run_id
 
 
-def checkpoint_of(store: Store, text: str, *, whole: bool = False) -> Located:
+def checkpoint_of(store: StoreReads, text: str, *, whole: bool = False) -> Located:
     """Return the run and the checkpoint that `text` names. With `whole`, the id of the run must not be abbreviated.
 
     Example:
@@ -164,7 +164,7 @@ def _find_checkpoint(core: StoreContext, run: RunRow, checkpoint_id: str) -> Che
     return rows[0][1]
 
 
-def changes_between(store: Store, old: Located, new: Located) -> list[Change]:
+def changes_between(store: StoreReads, old: Located, new: Located) -> list[Change]:
     """Return the changes from the state of one checkpoint to that of another. Only what differs is read.
 
     Chunks of state are named by their content in every family, so checkpoints of two runs are compared in the same way.

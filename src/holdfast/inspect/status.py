@@ -17,7 +17,7 @@ from holdfast.model.views import GateInfo
 from holdfast.operations.context import StoreContext
 from holdfast.operations.gates import GATE_STATES, gate_info
 from holdfast.operations.read import known_run
-from holdfast.operations.store import Store
+from holdfast.operations.store_reads import StoreReads
 from holdfast.operations.views import decode_body, moment
 from holdfast.store.port import Select, Selected
 
@@ -280,7 +280,7 @@ class _StatusText:
 
 
 def gates_of(
-    store: Store, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000
+    store: StoreReads, run_id: str | None = None, *, state: str | None = "open", limit: int = 1000
 ) -> list[GateInfo]:
     """Gates, longest open first; with `state=None` also those that are answered, expired or closed.
 
@@ -306,7 +306,7 @@ def gates_of(
     return sorted(found, key=lambda gate: gate.opened_at)[:limit]
 
 
-def pending_cancel(store: Store, run_id: str) -> PendingCancel | None:
+def pending_cancel(store: StoreReads, run_id: str) -> PendingCancel | None:
     """Return the requested cancel that is not carried out yet; None if there is none, or no such run.
 
     Example:

@@ -23,7 +23,7 @@ from holdfast.model.rows import STATUSES, TERMINAL, AttachmentRow, CheckpointRow
 from holdfast.model.views import CheckpointInfo, GateInfo
 from holdfast.operations.context import StoreContext
 from holdfast.operations.read import find_checkpoint, retry_if_changed
-from holdfast.operations.store import Store
+from holdfast.operations.store_reads import StoreReads
 from holdfast.operations.views import checked_checkpoint, checkpoint_place, metadata_dict, moment
 from holdfast.state.json_preview import to_jsonable
 from holdfast.state.rope import decode
@@ -277,7 +277,7 @@ def _is_internal(channel: str) -> bool:
     return channel in (_START, _SENDS) or channel.startswith((_TRIGGER, "join:"))
 
 
-def thread_state(store: Store, run_id: str, info: CheckpointInfo) -> object:
+def thread_state(store: StoreReads, run_id: str, info: CheckpointInfo) -> object:
     """Return the state of a checkpoint of a thread, as plain data.
 
     Example:
@@ -322,7 +322,7 @@ def next_nodes(core: StoreContext, run: RunRow) -> list[str]:
     return list(dict.fromkeys([*nodes, *(node for node in sent if isinstance(node, str))]))
 
 
-def waiting_threads(store: Store) -> Iterator[RunRow]:
+def waiting_threads(store: StoreReads) -> Iterator[RunRow]:
     """Iterate over the threads that have not ended."""
     query = RunQuery(statuses=tuple(STATUSES - TERMINAL), workflow=THREADS, limit=RUNS_PAGE_MAX)
     while True:

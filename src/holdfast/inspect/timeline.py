@@ -24,7 +24,7 @@ from holdfast.model.views import Effect
 from holdfast.operations.context import StoreContext
 from holdfast.operations.gates import gate_info
 from holdfast.operations.read import known_run, retry_if_changed
-from holdfast.operations.store import Store
+from holdfast.operations.store_reads import StoreReads
 from holdfast.operations.views import (
     RESUME,
     checked_checkpoint,
@@ -47,7 +47,7 @@ Key = tuple[int, int, int]
 """The order of a row: after this position, after this checkpoint, and which of several."""
 
 
-def timeline(store: Store, run_id: str, *, newest: int | None = None) -> Timeline:
+def timeline(store: StoreReads, run_id: str, *, newest: int | None = None) -> Timeline:
     """Return what the run did, and its status.
 
     `newest` limits how many entries and checkpoints are read, from the end; the first entry is always read.

@@ -17,14 +17,12 @@ import io
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
+from holdfast import fork_safety
 from holdfast.errors import DamagedData, UnsupportedFormat
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 RAW: Final = 0
 ZSTD: Final = 1
 DEFLATE_DICT: Final = 2
@@ -36,18 +34,29 @@ _PIECE: Final = 1024 * 1024
 """Larger bodies are compressed and decompressed in pieces of this size, to hold only one copy in memory."""
 
 
+@cache
+def _zstd() -> Any:
+    """The module of zstd, loaded on first use: many commands read only small bodies."""
+    with fork_safety.loading:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    return zstd
+
+
 class Compressor:
     """Makes bodies. Reuses one zstd context, so only one thread at a time may use it."""
 
     def __init__(self) -> None:
-        self._zstd = zstd.ZstdCompressor(level=_LEVEL)
+        self._zstd = _zstd().ZstdCompressor(level=_LEVEL)
 
     def body(self, plain: bytes) -> bytes:
         """The body for `plain`, compressed if that makes it at least an eighth smaller."""
         if len(plain) > _PIECE:
             return _large_body(plain)
         if len(plain) >= _COMPRESS_MIN:
-            packed = self._zstd.compress(plain, self._zstd.FLUSH_FRAME)
+            packed: bytes = self._zstd.compress(plain, self._zstd.FLUSH_FRAME)
             if len(packed) < len(plain) - len(plain) // 8:
                 return b"\x01" + packed
         return b"\x00" + plain
@@ -63,7 +72,7 @@ class Compressor:
 
 def _large_body(plain: bytes) -> bytes:
     """The body for many bytes, with its own zstd context: several threads may compress at the same time."""
-    packer, size_max = zstd.ZstdCompressor(level=_LEVEL), len(plain) - len(plain) // 8
+    packer, size_max = _zstd().ZstdCompressor(level=_LEVEL), len(plain) - len(plain) // 8
     packed = io.BytesIO()  # grows in place and returns its bytes without a copy
     packed.write(b"\x01")
     for piece in _pieces(plain):
@@ -98,9 +107,10 @@ def plain(body: bytes, size_max: int, place: str) -> bytes:
 
 
 def _decompress(body: bytes, size_max: int, place: str) -> bytes:
+    zstd = _zstd()
     frame, pieces = zstd.ZstdDecompressor(), _pieces(body, 1)
     try:
-        found = frame.decompress(next(pieces, b""), min(_PIECE, size_max + 1))
+        found: bytes = frame.decompress(next(pieces, b""), min(_PIECE, size_max + 1))
         if not frame.eof:
             found = _expand(frame, pieces, found, size_max)
     except zstd.ZstdError as error:
@@ -112,7 +122,7 @@ def _decompress(body: bytes, size_max: int, place: str) -> bytes:
     return found
 
 
-def _expand(frame: zstd.ZstdDecompressor, pieces: Iterator[memoryview], first: bytes, size_max: int) -> bytes:
+def _expand(frame: Any, pieces: Iterator[memoryview], first: bytes, size_max: int) -> bytes:
     """`first` and the rest of a frame, decompressed in pieces; at most one byte more than `size_max`."""
     found = io.BytesIO()
     found.write(first)

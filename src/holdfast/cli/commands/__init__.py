@@ -69,10 +69,9 @@ HELPS: Final = {verb: line for _, verbs in GROUPS for verb, line in verbs}
 
 _SHARED: Final = {
     "control": ("pause", "cancel", "resume", "retry", "send", "delete"),
-    "gates": ("answer", "reassign"),
+    "answer": ("reassign",),
     "log": ("diff", "effects"),
     "rollback": ("fork",),
-    "show": ("list",),
     "migrate": ("langgraph",),
     "run": ("worker", "demo", "completions"),
     "doctor": ("verify", "check"),

@@ -17,7 +17,8 @@ from holdfast import errors
 from holdfast.cli import exit_codes
 from holdfast.cli.exit_codes import CannotAsk
 from holdfast.cli.output import one_line, size
-from holdfast.cli.run_args import complete_files, complete_runs, find_run
+from holdfast.cli.run_args import complete_files, complete_runs
+from holdfast.cli.run_reads import find_run
 from holdfast.cli.session import Session
 from holdfast.errors.store import close_matches, did_you_mean
 from holdfast.files.durable import put_file

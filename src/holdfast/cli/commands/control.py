@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exit_codes, run_args
+from holdfast.cli import exit_codes, run_args, run_reads
 from holdfast.cli.output import one_line, size
 from holdfast.cli.prompts import parse_json, read_json
 from holdfast.cli.session import Session
@@ -227,7 +227,7 @@ def delete_command(session: Session, run: str, force: bool, dry_run: bool, yes: 
       holdfast delete order-17 --dry-run
       holdfast delete order-17 --yes --json
     """
-    run_id = run_args.find_run(session, run, whole=True)
+    run_id = run_reads.find_run(session, run, whole=True)
     plan = plan_deletion(session.store(), run_id)
     if not session.json:
         _show_deletion(session, plan)

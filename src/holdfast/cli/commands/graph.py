@@ -9,14 +9,8 @@ import click
 from holdfast.cli import exit_codes
 from holdfast.cli.output import one_line
 from holdfast.cli.prompts import input_of, is_file, parse_json
-from holdfast.cli.run_args import (
-    by_option,
-    complete_files,
-    complete_runs_and_files,
-    enqueue_option,
-    find_run,
-    run_argument,
-)
+from holdfast.cli.run_args import by_option, complete_files, complete_runs_and_files, enqueue_option, run_argument
+from holdfast.cli.run_reads import find_run
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInput
 from holdfast.graphs.json_schema import json_schema

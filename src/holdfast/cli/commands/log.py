@@ -9,7 +9,8 @@ import click
 
 from holdfast.cli.format import SHORT, change_lines, command_line, value_text
 from holdfast.cli.output import columns, cut, one_line
-from holdfast.cli.run_args import complete_runs, find_run, note_cancel, run_argument
+from holdfast.cli.run_args import complete_runs, run_argument
+from holdfast.cli.run_reads import find_run, note_cancel
 from holdfast.cli.session import Session
 from holdfast.errors import CheckpointNotFound
 from holdfast.ids import display_name

@@ -24,9 +24,11 @@ def configured(app: App) -> Notifications | None:
     found = notifications_settings()
     if found is None:
         return None
+    from pathlib import Path
+
     from holdfast.notifications import from_settings
 
-    return from_settings(app, *found)
+    return from_settings(app, found[0], Path(found[1]))
 
 
 @contextlib.contextmanager

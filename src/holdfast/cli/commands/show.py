@@ -1,32 +1,26 @@
-"""`show` and `list`: the timeline and status of a run, and lists of runs."""
+"""`show`: the timeline and the status of a run, or a state."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import click
 import msgspec
 
 from holdfast.cli.format import command_line, long_duration, state_lines, value_text
-from holdfast.cli.output import columns, cut, lines_of, one_line
-from holdfast.cli.prompts import json_or_text
-from holdfast.cli.run_args import answer_line, note_cancel, run_argument
+from holdfast.cli.output import columns, cut, lines_of, one_line, unstyle
+from holdfast.cli.run_reads import answer_line
 from holdfast.cli.session import Session
-from holdfast.errors import CheckpointNotFound, DamagedData
+from holdfast.cli.verb import Argument, Option, verb
+from holdfast.errors import CheckpointNotFound
 from holdfast.ids import display_name, find_gates
 from holdfast.inspect.attempts import describe_attempt
 from holdfast.inspect.calls import STAGES_MAX, fold_stages, has_stages
 from holdfast.inspect.refs import Located, checkpoint_of
 from holdfast.inspect.rows import error_text
-from holdfast.inspect.status import pending_cancel
 from holdfast.inspect.threads import INTERRUPT, THREADS, thread_state
 from holdfast.inspect.timeline import fold_turns, timeline
 from holdfast.inspect.views import as_data
-from holdfast.limits import RUNS_PAGE_MAX
-from holdfast.model.rows import AT_WORK, READY, STATUSES, TERMINAL
-from holdfast.model.views import RunInfo, RunList
+from holdfast.model.rows import TERMINAL
 
 if TYPE_CHECKING:
     from holdfast.inspect.views import Row, RunStatus, Timeline
@@ -54,12 +48,12 @@ _SIGNS: Final = {
 """The sign and the colour of each state."""
 
 
-@click.command()
-@run_argument
-@click.option("--full", is_flag=True, help="Show all entries, full values and tracebacks.")
-@click.option("--turns", is_flag=True, help="Show the calls in each finished turn of a loop.")
-@click.option("--state", "wants_state", is_flag=True, help="Show the newest state, or that of RUN~n or RUN@position.")
-@click.pass_obj
+@verb(
+    Argument("run", "RUN"),
+    Option("--full", "full", "Show all entries, full values and tracebacks.", is_flag=True),
+    Option("--turns", "turns", "Show the calls in each finished turn of a loop.", is_flag=True),
+    Option("--state", "wants_state", "Show the newest state, or that of RUN~n or RUN@position.", is_flag=True),
+)
 def show_command(session: Session, run: str, full: bool, turns: bool, wants_state: bool) -> None:
     """Show the timeline of a run, its status and the next commands.
 
@@ -69,7 +63,7 @@ def show_command(session: Session, run: str, full: bool, turns: bool, wants_stat
       holdfast show @latest --turns
       holdfast show order-17~2 --state
     """
-    store = session.store()
+    store = session.reads()
     found = checkpoint_of(store, run)
     chosen = found.checkpoint is not None and found.checkpoint.checkpoint_id != found.run.checkpoint_id
     if wants_state or chosen:
@@ -93,11 +87,11 @@ def _show_state(session: Session, found: Located) -> None:
     info = found.checkpoint
     if info is None:
         raise CheckpointNotFound(found.run.run_id, "yet")
-    loaded = session.store().load(found.run.run_id, checkpoint_id=info.checkpoint_id, lane=info.lane)
+    loaded = session.reads().load(found.run.run_id, checkpoint_id=info.checkpoint_id, lane=info.lane)
     if loaded is None:
         raise CheckpointNotFound(found.run.run_id, repr(info.checkpoint_id))
     if found.run.workflow == THREADS:
-        loaded = msgspec.structs.replace(loaded, state=thread_state(session.store(), info.run_id, info))
+        loaded = msgspec.structs.replace(loaded, state=thread_state(session.reads(), info.run_id, info))
     if session.json:
         session.out.give(as_data(loaded))
         return
@@ -137,7 +131,7 @@ def _rows(session: Session, rows: tuple[Row, ...], *, full: bool) -> None:
         sign = session.out.styled(sign, fg=color)
         took = long_duration(row.duration_us) if row.duration_us is not None and row.kind in _TIMED else ""
         line = f"{row.first or '':>6}  {sign} {name:<{wide}}  {row.state:<10}  {took:>9}  "
-        left = session.out.width - columns(click.unstyle(line))
+        left = session.out.width - columns(unstyle(line))
         text = _row_text(row, full=full)
         session.say((line + (text if full or left < _TEXT_MIN else cut(text, left))).rstrip())
         if full:
@@ -273,107 +267,3 @@ def _next(seen: Timeline) -> list[str]:
             line = usages.get(named[0].gate, line) if named else line
         lines.append(line)
     return lines
-
-
-# --- list ------------------------------------------------------------------------------------------------------------
-
-
-@click.command()
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice(sorted(STATUSES)),
-    help="Only runs of this status; may be repeated.",
-)
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-@click.option(
-    "--meta",
-    "metas",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help='Only runs with this metadata. VALUE is JSON, or text: n=1 is a number, n="1" a text.',
-)
-@click.option("--prefix", default="", metavar="TEXT", help="Only runs whose ids begin with this.")
-@click.option(
-    "--limit", default=50, show_default=True, type=click.IntRange(1, RUNS_PAGE_MAX), help="The maximum number."
-)
-@click.option("--after", metavar="CURSOR", help="Start after this cursor, from an earlier page.")
-@click.option("--all", "everything", is_flag=True, help="List all runs.")
-@click.pass_obj
-def list_command(
-    session: Session,
-    statuses: tuple[str, ...],
-    workflow: str | None,
-    metas: tuple[str, ...],
-    prefix: str,
-    limit: int,
-    after: str | None,
-    everything: bool,
-) -> None:
-    """List runs, newest first, by status, workflow or metadata.
-
-    \b
-    Examples:
-      holdfast list --status waiting
-      holdfast list --workflow refund --meta team=a --limit 10
-      holdfast list --all --json
-    """
-    read = functools.partial(
-        session.store().runs,
-        status=list(statuses) or None,
-        workflow=workflow,
-        prefix=prefix,
-        metadata=dict(_pair(meta) for meta in metas) or None,
-        limit=RUNS_PAGE_MAX if everything else limit,
-    )
-    page = _page(session, read, after)
-    runs = list(page)
-    while everything and page.cursor is not None:
-        page = _page(session, read, page.cursor)
-        runs += page
-    if session.json:
-        session.out.give({"runs": as_data(runs), "cursor": page.cursor})
-        return
-    if not runs:
-        session.out.note("no matching runs" if statuses or metas or workflow or prefix or after else "no runs")
-        return
-    _table(session, runs)
-    for run in runs:
-        cancel = pending_cancel(session.store(), run.run_id) if run.status in (READY, *AT_WORK) else None
-        if cancel is not None:
-            note_cancel(session, run.run_id, cancel)
-    if page.cursor is not None:
-        session.out.note(f"there may be more: --after {page.cursor}, or --all")
-
-
-def _page(session: Session, read: Callable[..., RunList], after: str | None) -> RunList:
-    """Read a page; a damaged run is noted and does not hide the others."""
-    try:
-        return read(after=after)
-    except DamagedData as damage:
-        found = read(after=after, damaged="skip")  # raises again if the store itself is damaged
-        text = (
-            f"holdfast: {damage.place} is damaged: {damage.reason}; it is left out; `holdfast verify` reports details"
-        )
-        for line in session.out.wrapped(one_line(text)):
-            session.out.note(line)
-        return found
-
-
-def _pair(meta: str) -> tuple[str, object]:
-    key, sign, text = meta.partition("=")
-    if not sign or not key:
-        raise click.UsageError(f"--meta takes KEY=VALUE, not {meta!r}")
-    return key, json_or_text(text)
-
-
-def _table(session: Session, runs: list[RunInfo]) -> None:
-    rows = [
-        (run.run_id, run.status, run.workflow or "-", session.out.time(run.updated_at), _metadata(run)) for run in runs
-    ]
-    session.out.table(("RUN", "STATUS", "WORKFLOW", "UPDATED", "METADATA"), rows, status=1)
-
-
-def _metadata(run: RunInfo) -> str:
-    return " ".join(f"{key}={value_text(value, 40)}" for key, value in run.metadata.items())
