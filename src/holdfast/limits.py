@@ -72,6 +72,12 @@ LEASE_S_MIN: Final = 0.001
 """The shortest lease of a claim, in seconds."""
 LEASE_S_MAX: Final = 7 * 24 * 3600.0
 """The longest lease of a claim, in seconds."""
+PACK_CHUNKS_MAX: Final = 256
+"""Chunks in one pack."""
+PACK_BYTES_MAX: Final = 1 * MIB
+"""The plain bytes of one pack."""
+PACKS_READ_BYTES_MAX: Final = 16 * MIB
+"""What a reader keeps of decompressed packs while it reads one state."""
 MEMO_BYTES_MAX: Final = 64 * MIB
 """What a store caches of the last saves, to detect what changed."""
 RESERVE_BYTES: Final = 16 * MIB

@@ -18,6 +18,14 @@ def read_names(folder: Path) -> dict[str, list[Any]]:
 NAMES = read_names(Path(__file__).parent)
 
 
+RESERVED = {
+    "runs": ("limit_key", "thread", "priority", "crashes"),
+    "keys": ("key_id", "kind", "scope", "wrapped", "state"),
+    "buckets": ("name", "tokens", "updated_us"),
+}
+"""Columns that nothing writes yet."""
+
+
 def gaps(path: Path, expected: dict[str, list[Any]]) -> list[str]:
     """What the SQLite file of a golden store lacks of the expected names."""
     with contextlib.closing(sqlite3.connect(path)) as db:
@@ -25,6 +33,8 @@ def gaps(path: Path, expected: dict[str, list[Any]]) -> list[str]:
         found = []
         for table in tables:
             for column in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
+                if column in RESERVED.get(table, ()):
+                    continue
                 used = db.execute(f"SELECT 1 FROM {table} WHERE {column} NOT IN (0, '', x'') LIMIT 1")
                 if used.fetchone() is None:
                     found.append(f"{table}.{column} is always empty")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import Keep, Store
+from holdfast.operations.packs import pack_loose
 from tests.golden.states import LONG, TYPES, growing
 
 STRANGE_ID = "Ünïcode/../№ 7 \\ CON."
@@ -20,8 +21,19 @@ def write_runs(store: Store) -> None:
         resume = {"holdfast": {"spans": [[number, number + 1]], "needs": []}}
         store.save("pruned", _rows(number), metadata=resume)
     store.prune("pruned", Keep(last=2, journal=True))
+    for items in range(40, 81, 4):
+        store.save("packed", growing(items))
+    pack_loose(store.access.core, family_of(store, "packed"), 9, chunks_min=1)
+    store.save("packed", growing(84))
     store.save("deleted", {"gone": True})
     store.delete("deleted")
+
+
+def family_of(store: Store, run_id: str) -> int:
+    """The family of a run."""
+    row = store.port.run(run_id)
+    assert row is not None
+    return row.family
 
 
 def _rows(number: int) -> dict[str, list[str]]:

@@ -69,6 +69,7 @@ def write_store(url: str, folder: Path, killed: Callable[[], object]) -> int:
             workflow_runs.write_started_elsewhere(elsewhere)
         with App(store) as app:
             workflow_runs.write_runs(app, world, clock)
+            app.publish_workflows()
             world.hooks["killed"] = killed
             app.start("killed", run_id="killed").result()
     return clock.now_us()

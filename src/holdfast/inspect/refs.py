@@ -15,7 +15,7 @@ that changes a run must not change another run because the one it names was remo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from holdfast.errors import AmbiguousId, CheckpointNotFound, InvalidCursor, InvalidInput, RunNotFound
@@ -182,10 +182,12 @@ def _changes(core: StoreContext, old: Located, new: Located) -> list[Change]:
     if first.workflow == second.workflow == THREADS:
         return compare(stored_state(core, first, before), stored_state(core, second, after))
 
-    def fetch(hashes: list[bytes]) -> dict[bytes, bytes]:
-        found = core.port.chunks(first.family, hashes)
+    fetch_first, fetch_second = core.fetch(first.family), core.fetch(second.family)
+
+    def fetch(hashes: list[bytes]) -> Mapping[bytes, bytes]:
+        found = fetch_first(hashes)
         missing = [name for name in hashes if name not in found]
-        return {**found, **core.port.chunks(second.family, missing)} if missing else found
+        return {**found, **fetch_second(missing)} if missing else found
 
     place = f"run {first.run_id!r}" if first.run == second.run else f"runs {first.run_id!r} and {second.run_id!r}"
     return diff(before.root, after.root, fetch, place)

@@ -12,6 +12,7 @@ from holdfast.limits import NUMBER_MAX
 from holdfast.model.rows import CheckpointRow, EntryRow, RunRow
 from holdfast.model.views import Keep, View
 from holdfast.operations.context import StoreContext
+from holdfast.operations.packs import StoredChunks
 from holdfast.operations.prune import RemovalEstimate, plan_prune, reachable_chunks, record_bytes
 from holdfast.operations.read import PAGE, load_checkpoint
 from holdfast.state.values import pack
@@ -140,9 +141,9 @@ def _measure(core: StoreContext, counted: _Counted) -> RunSize:
     if counted.checkpoints > TOO_MANY:
         return found
     try:
-        sizes, (roots, _) = core.port.chunk_sizes(row.family), core.port.roots(row.family)
-        unused = sizes.keys() - reachable_chunks(core, row.family, roots)
-        state = sum(sizes.values()) + sum(map(len, roots))
+        stored, (roots, _) = StoredChunks(core.port, row.family), core.port.roots(row.family)
+        unused = stored.names - reachable_chunks(core, row.family, roots)
+        state = stored.stored_bytes + sum(map(len, roots))
         family = core.port.runs(RunQuery(family=row.family, limit=NUMBER_MAX))
         plan = plan_prune(core, row.run_id, KEEP)
         return msgspec.structs.replace(

@@ -396,4 +396,4 @@ def _prompt(value: object) -> str:
 
 
 def _decode(core: StoreContext, run: RunRow, root: bytes, place: str) -> object:
-    return decode(root, lambda names: core.port.chunks(run.family, names), place)[0]
+    return decode(root, core.fetch(run.family), place)[0]

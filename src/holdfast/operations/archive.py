@@ -104,7 +104,7 @@ def _archive(core: StoreContext, tree: RunTree) -> Archive:
     family = rows.run.family
     roots = [row.root for row in rows.checkpoints] + [row.root for row in rows.attachments]
     names = sorted(reachable_chunks(core, family, roots))
-    found = core.port.chunks(family, names)
+    found = core.fetch(family)(names)
     for name in names:
         if name not in found:
             raise DamagedData(f"run {tree.run_id!r}", f"the chunk {name.hex()}, which it needs, is missing")

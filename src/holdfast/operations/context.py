@@ -152,7 +152,9 @@ class StoreContext:
 
     def fetch(self, family: int) -> Fetch:
         """The function by which the decoder reads chunks of a family."""
-        return lambda hashes: self.port.chunks(family, hashes)
+        with fork_safety.loading:
+            from holdfast.operations.packs import ChunkReader  # commands that read no state do not load zstd
+        return ChunkReader(self.port, family)
 
 
 class Holder(NamedTuple):

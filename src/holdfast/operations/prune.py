@@ -23,6 +23,7 @@ from holdfast.operations.checkpoint_needs import (
     with_needed,
 )
 from holdfast.operations.context import Access, StoreContext, refusal
+from holdfast.operations.packs import StoredChunks, estimate_removal, rewrite_sparse
 from holdfast.operations.read import PAGE, known_run
 from holdfast.state import rope
 from holdfast.state.rope import verify_chunk
@@ -275,8 +276,8 @@ class RemovalEstimate:
         self._core = core
         self._roots: dict[int, Counter[bytes]] = {}
         """By family: the removed roots."""
-        self._dead: dict[int, set[bytes]] = {}
-        """By family: the chunks counted so far."""
+        self._stored: dict[int, StoredChunks] = {}
+        """By family: what would be left."""
 
     def add(self, run: RunRow, removed: list[CheckpointRow], spared: Collection[bytes] = ()) -> SweepResult:
         """Count what removing these checkpoints of a run frees in addition. `spared` chunks are still needed."""
@@ -294,13 +295,14 @@ class RemovalEstimate:
     def _add(self, family: int, removed: list[bytes], spared: Collection[bytes]) -> SweepResult:
         gone = self._roots.setdefault(family, Counter())
         gone.update(removed)
-        sizes, roots = self._core.port.chunk_sizes(family), Counter(self._core.port.roots(family)[0])
+        if family not in self._stored:
+            self._stored[family] = StoredChunks(self._core.port, family)
+        stored, roots = self._stored[family], Counter(self._core.port.roots(family)[0])
         roots.subtract(gone)
         live = reachable_chunks(self._core, family, [root for root, count in roots.items() if count > 0])
-        counted = self._dead.setdefault(family, set())
-        dead = sizes.keys() - live - counted - set(spared)
-        counted |= dead
-        return SweepResult(len(dead), sum(sizes[name] for name in dead) + sum(map(len, removed)))
+        dead = stored.names - live - set(spared)
+        freed = estimate_removal(self._core, family, stored, dead)
+        return SweepResult(len(dead), freed + sum(map(len, removed)))
 
 
 def record_bytes(core: StoreContext, run: RunRow) -> int:
@@ -323,23 +325,28 @@ def _removable(core: StoreContext, run: RunRow, ranges: list[tuple[int, int]]) -
 
 
 def sweep(core: StoreContext, family: int) -> SweepResult:
-    """Remove the unreachable chunks of a family. They are found without a lock; the store checks newer roots itself."""
+    """Remove the unreachable chunks of a family, and write packs again that lost more than half of their bytes.
+
+    Chunks are found without a lock; the store checks newer roots itself.
+    """
     roots, seen = core.port.roots(family)
-    dead = core.port.chunk_sizes(family).keys() - reachable_chunks(core, family, roots)
+    dead = StoredChunks(core.port, family).names - reachable_chunks(core, family, roots)
     # Chunks committed after the roots were read may seem unreachable; newer roots protect them.
-    return core.port.sweep(family, set(dead), seen, lambda late: reachable_chunks(core, family, late))
+    swept = core.port.sweep(family, dead, seen, lambda late: reachable_chunks(core, family, late))
+    return SweepResult(swept.chunks, swept.bytes + rewrite_sparse(core, family))
 
 
 def reachable_chunks(core: StoreContext, family: int, roots: list[bytes]) -> set[bytes]:
     """The hashes of all chunks that are reachable from these roots."""
     place = f"the state of family {family}"
+    fetch = core.fetch(family)
     live: set[bytes] = set()
     nodes: set[bytes] = set()
     for root in roots:
         for link in rope.links(root, place):
             (nodes if link.node else live).add(link.hash)
     while nodes:
-        found = core.port.chunks(family, list(nodes))
+        found = fetch(list(nodes))
         live |= nodes
         below: set[bytes] = set()
         for name in nodes:

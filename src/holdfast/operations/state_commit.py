@@ -17,6 +17,7 @@ from msgspec import structs
 from holdfast.drivers import Plan
 from holdfast.model.commit import Commit, Committed, NewAttachment, NewCheckpoint, Outcome, Reason, Refused
 from holdfast.operations.context import Access, RunCache, StoreContext
+from holdfast.operations.packs import PACK_EVERY, pack_after_save
 from holdfast.state.encoder import SPLIT_MIN, Encoded, Memo, encode
 from holdfast.state.tracked_encoder import TrackedState, encode_tracked
 from holdfast.state.tracking import Tracking
@@ -84,6 +85,8 @@ def commit_values(
                     value.memo = SavedAs(core.memory.note(outcome.run, each.chunks), each.memo)  # type: ignore[attr-defined]
                 else:
                     core.memory.note(outcome.run, each.chunks, part.lane, each if type(part) is NewCheckpoint else None)
+            if commit.checkpoints and outcome.run.serial % PACK_EVERY == 0:
+                yield partial(pack_after_save, core, outcome.run.family)
         return outcome, encoded
 
 

@@ -12,6 +12,7 @@ from holdfast.model.views import Problem, Report, Stats
 from holdfast.operations.catalog import catalog_damage
 from holdfast.operations.checkpoint_needs import Lineage, Needed, needed
 from holdfast.operations.context import Access, StoreContext
+from holdfast.operations.packs import StoredChunks, pack_problems
 from holdfast.operations.views import checked_checkpoint, checkpoint_place, effect_view, entry_view, next_position
 from holdfast.state.rope import decode
 from holdfast.store.capabilities import Diagnostics
@@ -89,14 +90,16 @@ class _Verifier:
                 break
             before = last
         self._problems += [Problem(place=each.place, reason=each.reason) for each in catalog_damage(self._core)]
-        sizes = {family: self._port.chunk_sizes(family) for family in self._used}
+        stored = {family: StoredChunks(self._port, family) for family in self._used}
+        for family, chunks in stored.items():
+            self._problems += pack_problems(self._core, family, chunks)
         return Report(
             problems=self._problems,
             runs=runs,
             checkpoints=self._checkpoints,
             entries=self._entries,
-            chunks=sum(map(len, sizes.values())),
-            unused_chunks=sum(len(found.keys() - self._used[family]) for family, found in sizes.items()),
+            chunks=sum(len(chunks.names) for chunks in stored.values()),
+            unused_chunks=sum(len(chunks.names - self._used[family]) for family, chunks in stored.items()),
         )
 
     def _stable_problems(self, row: RunRow) -> list[Problem]:
@@ -156,7 +159,12 @@ class _Verifier:
             after = rows[-1].number
 
     def _check_state(self, run: RunRow, root: bytes, place: str) -> None:
-        _, hashes = decode(root, self._core.fetch(run.family), place)
+        try:
+            _, hashes = decode(root, self._core.fetch(run.family), place)
+        except DamagedData as damage:
+            if place in damage.place:
+                raise
+            raise DamagedData(place, f"it needs {damage.place}, which is damaged: {damage.reason}") from damage
         self._used[run.family].update(hashes)
 
     def _check_journal(self, run: RunRow) -> Iterator[DamagedData]:

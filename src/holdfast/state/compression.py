@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from holdfast import fork_safety
 from holdfast.errors import DamagedData, UnsupportedFormat
+from holdfast.limits import PACK_BYTES_MAX
 
 RAW: Final = 0
 ZSTD: Final = 1
@@ -104,6 +105,23 @@ def plain(body: bytes, size_max: int, place: str) -> bytes:
     if codec == DEFLATE_DICT:
         return _inflate(body[1:], size_max, place)
     raise UnsupportedFormat(place, "it is encrypted" if codec & _ENCRYPTED else f"it has the unknown codec {codec}")
+
+
+def beginning(body: bytes, size: int, place: str) -> bytes:
+    """The first `size` plain bytes of a body. Raises DamagedData naming `place` if it has fewer."""
+    if body[:1] != b"\x01":
+        found = plain(body, PACK_BYTES_MAX, place)[:size]
+    else:
+        frame, pieces = zstd.ZstdDecompressor(), _pieces(body, 1)
+        try:
+            found = frame.decompress(next(pieces, b""), size)
+            if len(found) < size and not frame.eof:
+                found = _expand(frame, pieces, found, size)[:size]
+        except zstd.ZstdError as error:
+            raise DamagedData(place, f"it cannot be decompressed ({error})") from error
+    if len(found) < size:
+        raise DamagedData(place, f"it has {len(found)} bytes, at least {size} were expected")
+    return found
 
 
 def _decompress(body: bytes, size_max: int, place: str) -> bytes:

@@ -59,6 +59,9 @@ class Readable:
         except (HoldfastError, AttributeError, TypeError):
             return None
 
+    def beginning(self, body: bytes, size: int) -> bytes:
+        return bodies.beginning(body, size, "a pack")
+
     def state(self, root: bytes, fetch: Fetch) -> object | None:
         size = 0
 

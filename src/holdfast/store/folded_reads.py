@@ -48,7 +48,8 @@ class FoldedReads(port.StorePort):
         """The rows from which `query` selects."""
 
     @abstractmethod
-    def _all_chunk_sizes(self) -> list[int]: ...
+    def _chunk_totals(self) -> tuple[int, int]:
+        """How many chunks there are, and the bytes that they take."""
 
     @abstractmethod
     def _file_bytes(self, chunk_bytes: int) -> int:
@@ -133,17 +134,17 @@ class FoldedReads(port.StorePort):
 
     def usage(self) -> port.Usage:
         with self._reading():
-            runs, sizes = list(self._readable_runs()), self._all_chunk_sizes()
+            runs, (chunks, chunk_bytes) = list(self._readable_runs()), self._chunk_totals()
             return port.Usage(
                 runs=dict(Counter(run.row.status for run in runs)),
                 checkpoints=sum(len(run.checkpoints) for run in runs),
                 entries=sum(len(run.entries) for run in runs),
                 effects=sum(len(run.effects) for run in runs),
                 attachments=sum(len(run.attachments) for run in runs),
-                chunks=len(sizes),
-                chunk_bytes=sum(sizes),
+                chunks=chunks,
+                chunk_bytes=chunk_bytes,
                 root_bytes=sum(len(root) for run in runs for root in run.all_roots()),
-                file_bytes=self._file_bytes(sum(sizes)),
+                file_bytes=self._file_bytes(chunk_bytes),
             )
 
 

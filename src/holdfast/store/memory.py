@@ -159,8 +159,9 @@ class MemoryStore(FoldedReads):
     def _listed(self, _query: RunQuery) -> Iterable[RunRow]:
         return [run.row for run in self._runs.values()]
 
-    def _all_chunk_sizes(self) -> list[int]:
-        return [len(body) for chunks in self._chunks.values() for body in chunks.values()]
+    def _chunk_totals(self) -> tuple[int, int]:
+        sizes = [len(body) for chunks in self._chunks.values() for body in chunks.values()]
+        return len(sizes), sum(sizes)
 
     def _file_bytes(self, chunk_bytes: int) -> int:  # noqa: ARG002
         return 0

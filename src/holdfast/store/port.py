@@ -36,6 +36,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.packs import NewPack, PackedChunks, Packs
 
 
 class Select(NamedTuple):
@@ -152,7 +153,7 @@ Mark = Callable[[list[bytes]], set[bytes]]
 
 
 class StorePort(ABC):
-    """A store of runs: 18 methods to implement, and four with defaults that are composed of them.
+    """A store of runs: 18 methods to implement, and seven with defaults.
 
     `holdfast.store.capabilities` has what only some stores can do.
     """
@@ -219,7 +220,8 @@ class StorePort(ABC):
 
         `seen` is what `roots` returned when the caller computed `dead`. Roots written since are given to `mark`, and
         the chunks it returns are kept. Every run of the family gets a new `gc_epoch`, so a writer that relies on a
-        chunk it has not just written is refused and sends the chunk again.
+        chunk it has not just written is refused and sends the chunk again. A pack keeps its bytes until it has no
+        chunks left; only then, and for other chunks, bytes count as removed.
         """
 
     @abstractmethod
@@ -307,11 +309,36 @@ class StorePort(ABC):
 
     @abstractmethod
     def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The bodies of these chunks, without those that do not exist."""
+        """The bodies of these chunks, without those that do not exist or are in packs.
+
+        A chunk may move to a pack at any time, but never back: look for those that are missing with `packed`.
+        """
 
     @abstractmethod
     def chunk_sizes(self, family: int) -> dict[bytes, int]:
-        """The hashes of all chunks of a family with the sizes of their bodies."""
+        """The chunks of a family that are not in packs, with the sizes of their bodies; oldest first, if that is known.
+
+        A chunk that was stored again while it moved to a pack may be in both.
+        """
+
+    def packed(self, family: int, hashes: Sequence[bytes], held: Collection[int] = ()) -> PackedChunks:  # noqa: ARG002
+        """The places of these chunks in packs, and the bodies of the packs but for those `held`; of one moment.
+
+        A number always means the same pack. This default is that of a store without packs.
+        """
+        return PackedChunks({}, {})
+
+    def packs(self, family: int) -> Packs:  # noqa: ARG002
+        """All packs of a family and their chunks, of one moment. This default is that of a store without packs."""
+        return Packs({}, {})
+
+    def pack(self, family: int, pack: NewPack) -> bool:  # noqa: ARG002
+        """Store a pack, to which its chunks move from where they are, and remove packs that have no chunks left.
+
+        The chunks keep their names, so writers may go on linking to them. False if one of the chunks does not exist:
+        it was removed by a sweep, and nothing is changed. This default is that of a store without packs.
+        """
+        return False
 
     @abstractmethod
     def roots(self, family: int) -> tuple[list[bytes], dict[int, ScanMark]]:

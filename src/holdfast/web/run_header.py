@@ -126,7 +126,7 @@ class OpenRun:
             self.masker.input(row.result) if row.kind == "started" else self.masker.learn(row.result)
         found = core.port.checkpoint(self.run_id, Select()) if self.row.head else None
         if found is not None and found.checkpoint is not None:
-            state = Readable().state(found.checkpoint.root, lambda names: core.port.chunks(self.row.family, names))
+            state = Readable().state(found.checkpoint.root, core.fetch(self.row.family))
             self.masker.learn(state)
 
     @property

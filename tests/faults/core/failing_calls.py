@@ -158,7 +158,7 @@ class Trial(ABC, Generic[Disk]):
             return operation.run_id in self._claims
         if operation.verb == "fork":
             return run is not None and "" in run.heads
-        return run is not None or operation.verb not in ("prune", "delete", "claim", "mark_done")
+        return run is not None or operation.verb not in ("prune", "pack", "delete", "claim", "mark_done")
 
     def _apply(self, store: holdfast.Store, operation: Operation) -> None:
         if operation.verb == BATCH:

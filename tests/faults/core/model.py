@@ -168,6 +168,9 @@ class Model:
                 gone = run.kept.pop(number)
                 run.attached = {at: v for at, v in run.attached.items() if at[:2] != (lane, gone.label)}
 
+    def pack(self, run_id: str) -> None:
+        """Nothing that can be seen."""
+
     def fork(self, run_id: str, new_run_id: str) -> None:
         source = self.runs[run_id]
         number = source.heads[""].number

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import holdfast
+from holdfast.operations.packs import pack_loose
 from tests.faults.core.model import Model
 
 LEASE_S: Final = 60.0
@@ -58,6 +59,10 @@ def carry_out(store: holdfast.Store, claims: Claims, operation: Operation) -> No
     elif verb == "prune":
         keep = holdfast.Keep(last=values["last"], latest_terminal=False, before_pending_effects=False)
         store.prune(run_id, keep)
+    elif verb == "pack":
+        row = store.port.run(run_id)
+        assert row is not None
+        pack_loose(store.access.core, row.family, 4, chunks_min=2)
     elif verb == "recover_expired":
         store.recover_expired()
     else:
@@ -153,6 +158,10 @@ def _prune(chance: random.Random, model: Model, run_id: str, number: int, sizes:
     return Operation("prune", run_id, {"last": chance.choice((1, 2, 4))})
 
 
+def _pack(chance: random.Random, model: Model, run_id: str, number: int, sizes: Sizes) -> Operation | None:
+    return Operation("pack", run_id, {}) if run_id in model.runs else None
+
+
 def _fork(chance: random.Random, model: Model, run_id: str, number: int, sizes: Sizes) -> Operation | None:
     if "" not in (model.runs[run_id].heads if run_id in model.runs else {}):
         return None
@@ -190,6 +199,7 @@ _CHOICES: Final[tuple[tuple[Make, int], ...]] = (
     (_mark_done, 7),
     (_attach, 8),
     (_prune, 6),
+    (_pack, 6),
     (_fork, 4),
     (_delete, 1),
     (_claim, 8),

@@ -179,7 +179,7 @@ def _line_before_chunks() -> Any:
         family = store._index.family(made.run.family)
         assert family is not None
         store._make_directories(family, chunks=bool(commit.chunks))
-        return size + add_chunks(store._disk, family.chunks, commit.chunks)
+        return size + add_chunks(store._disk, family.chunks, commit.chunks, family.packs.names())
 
     return mock.patch.object(DirectoryStore, "_write", line_first)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import holdfast
+from holdfast.operations.packs import pack_loose
 from tests.faults.core.model import digest
 from tests.faults.core.operations import text
 from tests.faults.core.report import Figures
@@ -37,7 +38,9 @@ _STOPS_AT: Final = (holdfast.errors.RunNotFound, holdfast.errors.CheckpointNotFo
 def run(races: int, seed: int, mutant: str | None = None) -> Figures:
     """Run so many races, each on a store of its own."""
     figures = Figures("races", seed, mutant)
-    figures.expect("races", "saves", "prunes", "chunks_swept", "forks", "lost", "torn", "false_damage", "errors")
+    figures.expect(
+        "races", "saves", "prunes", "packs", "chunks_swept", "forks", "lost", "torn", "false_damage", "errors"
+    )
     with mutated(mutant):
         for number in range(races):
             with scratch(fast=True) as place:
@@ -138,6 +141,9 @@ class _Race:
                     self._note("P", pruned.chunks, pruned.damage or "")
                 except holdfast.errors.RunNotFound:
                     continue
+                row = store.port.run(name)
+                if row is not None and pack_loose(store.access.core, row.family, 2, chunks_min=2):
+                    self._note("K")
                 time.sleep(chance.uniform(0, 0.002))
 
     def _fork(self) -> None:
@@ -192,8 +198,8 @@ class _Race:
             figures.add("chunks_swept", int(facts[0]))
             if facts[1]:
                 figures.problem("false_damage", f"prune: {facts[1]} (seed {seed!r})")
-        elif kind == "F":
-            figures.add("forks")
+        elif kind in ("F", "K"):
+            figures.add("forks" if kind == "F" else "packs")
         else:
             name = {"D": "false_damage", "T": "torn", "X": "errors"}[kind]
             figures.problem(name, f"{' '.join(facts)} (seed {seed!r})")

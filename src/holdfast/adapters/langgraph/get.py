@@ -57,6 +57,7 @@ class Reader:
         self.core = core
         self.run = require_thread(verify_run(run))
         self._chunks: dict[bytes, bytes] = {}
+        self._read_chunks = core.fetch(run.family)
         self._size = 0
         self._attached = attached or {}
 
@@ -105,7 +106,7 @@ class Reader:
     def _fetch(self, hashes: list[bytes]) -> Mapping[bytes, bytes]:
         missing = [name for name in hashes if name not in self._chunks]
         if missing:
-            self._chunks.update(self.core.port.chunks(self.run.family, missing))
+            self._chunks.update(self._read_chunks(missing))
         return self._chunks
 
 

@@ -22,6 +22,7 @@ from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, RunRow
 from holdfast.model.views import Keep
 from holdfast.operations import prune
 from holdfast.operations.context import Access, StoreContext
+from holdfast.operations.packs import StoredChunks
 from holdfast.operations.prune import reasons_to_keep
 from holdfast.operations.read import known_run
 from holdfast.operations.state_commit import BulkEncoder
@@ -133,14 +134,14 @@ def _delete_if_unchanged(core: StoreContext, run: RunRow) -> int | None:
     if not isinstance(gone, RunRow):
         return None
     core.memory.forget(run.run_id)
-    return before - sum(core.port.chunk_sizes(run.family).values())
+    return before - StoredChunks(core.port, run.family).stored_bytes
 
 
 def _stored_bytes(core: StoreContext, run: RunRow) -> int:
     """Return the stored bytes of a thread, including all chunks of its family."""
     rows = [len(row.root) for row in core.port.rows(CheckpointRow, run.run)]
     rows += [len(row.root) for row in core.port.rows(AttachmentRow, run.run)]
-    return prune.record_bytes(core, run) + sum(rows) + sum(core.port.chunk_sizes(run.family).values())
+    return prune.record_bytes(core, run) + sum(rows) + StoredChunks(core.port, run.family).stored_bytes
 
 
 def fold(access: Access, thread_id: str, keep: Keep) -> Plan[None]:

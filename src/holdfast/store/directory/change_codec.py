@@ -60,6 +60,10 @@ class Renderer(Protocol):
         """Metadata."""
         ...
 
+    def beginning(self, body: bytes, size: int) -> bytes:
+        """The first plain bytes of a pack."""
+        ...
+
     def state(self, root: bytes, fetch: FetchChunks) -> object | None:
         """A state of any size; `fetch` returns the bodies of chunks by hash."""
         ...

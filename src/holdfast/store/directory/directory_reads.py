@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -27,6 +27,7 @@ from holdfast.store.directory.paths import COUNTER, FAMILIES, LOCK, MARK, OWNERS
 from holdfast.store.folded_reads import FoldedReads, selected
 from holdfast.store.folded_run import FoldedRun
 from holdfast.store.liveness import LockLiveness, OwnerLocks, all_claims
+from holdfast.store.packs import PackedChunks, Packs
 from holdfast.store.port import RunQuery, Select, Selected
 
 FORMAT: Final = "holdfast directory"
@@ -199,6 +200,8 @@ class DirectoryBase(LockLiveness):
         if family.runs:
             self._files.mkdir(family.chunks)
             self._files.sync_directory(family.chunks)
+            if self._files.identity(family.packs.directory) is not None:
+                self._files.sync_directory(family.packs.directory)
             self._files.sync_directory(family.path)
         else:
             self._index.remove_leftovers(family)
@@ -281,12 +284,28 @@ class DirectoryReads(DirectoryBase, FoldedReads):
             found = self._index.family(family)
             return chunk_sizes(self._disk, found.chunks) if found else {}
 
-    def _all_chunk_sizes(self) -> list[int]:
-        families = self._index.families.values()
-        return [size for family in families for size in chunk_sizes(self._disk, family.chunks).values()]
+    def packed(self, family: int, hashes: Sequence[bytes], held: Collection[int] = ()) -> PackedChunks:
+        with self._exclusive():
+            found = self._index.family(family)
+            return found.packs.find(hashes, held) if found else PackedChunks({}, {})
+
+    def packs(self, family: int) -> Packs:
+        with self._exclusive():
+            found = self._index.family(family)
+            return found.packs.layout() if found else Packs({}, {})
+
+    def _chunk_totals(self) -> tuple[int, int]:
+        count = size = 0
+        for family in self._index.families.values():
+            loose, packs = chunk_sizes(self._disk, family.chunks), family.packs.files().values()
+            count += len(loose) + sum(len(pack.chunks) for pack in packs)
+            size += sum(loose.values()) + sum(pack.stored for pack in packs)
+        return count, size
 
     def _file_bytes(self, chunk_bytes: int) -> int:
-        places = [self.path, *(family.path for family in self._index.families.values())]
+        families = self._index.families.values()
+        chunk_bytes += sum(pack.file_bytes - pack.stored for f in families for pack in f.packs.files().values())
+        places = [self.path, *(family.path for family in families)]
         found = [self._files.identity(os.path.join(place, name)) for place in places for name in _files_in(self, place)]
         return chunk_bytes + sum(identity.size for identity in found if identity is not None)
 

@@ -38,6 +38,7 @@ from holdfast.store.directory.index import Family
 from holdfast.store.directory.run_journal import RunJournal
 from holdfast.store.folded_run import Change, FoldedRun, FoldedTransactionReads, change_of
 from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.packs import NewPack
 from holdfast.store.port import Choose, Mark, ScanMark, Select, SweepResult
 
 
@@ -108,7 +109,7 @@ class DirectoryStore(DirectoryReads):
         change = change_of(made, commit)
         with self._mark_changing(family):
             self._make_directories(family, chunks=bool(commit.chunks))
-            added = paths.add_chunks(self._disk, family.chunks, commit.chunks)
+            added = paths.add_chunks(self._disk, family.chunks, commit.chunks, family.packs.names())
             if file is None:
                 file = RunJournal(self._disk, family.number, family.path, paths.run_stem(row.run_id))
                 file.create(change, self._renderer)
@@ -133,7 +134,18 @@ class DirectoryStore(DirectoryReads):
 
     def _write_preview(self, family: Family, file: RunJournal) -> None:
         disk = self._disk
-        write_preview(disk, file, self._renderer, lambda hashes: paths.read_chunks(disk, family.chunks, hashes))
+        write_preview(disk, file, self._renderer, lambda hashes: self._read_bodies(family, hashes))
+
+    def _read_bodies(self, family: Family, hashes: list[bytes]) -> Mapping[bytes, bytes]:
+        """The bodies of chunks, also of those in packs."""
+        assert self._renderer is not None
+        found = paths.read_chunks(self._disk, family.chunks, hashes)
+        places, packs = family.packs.find([name for name in hashes if name not in found], ())
+        ends = {n: max(place.start + place.size for place in places.values() if place.pack == n) for n in packs}
+        plain = {number: self._renderer.beginning(body, ends[number]) for number, body in packs.items()}
+        for name, (number, start, size) in places.items():
+            found[name] = b"\x00" + plain[number][start : start + size]
+        return found
 
     @contextlib.contextmanager
     def _mark_changing(self, family: Family) -> Iterator[None]:
@@ -245,12 +257,28 @@ class DirectoryStore(DirectoryReads):
             late = [root for run in runs for root in run.roots(seen.get(run.row.run, ScanMark()))]
             left = dead - mark(late)
             sizes = {name: size for name, size in paths.chunk_sizes(self._disk, found.chunks).items() if name in left}
-            if sizes:
+            packed = left & found.packs.names()
+            freed = 0
+            if sizes or packed:
                 with self._mark_changing(found):
                     for file in found.runs.values():
                         file.append(Change(next_epoch(file.require_intact().row)), self._renderer)
                     paths.remove_chunks(self._disk, found.chunks, sizes)
-            return SweepResult(len(sizes), sum(sizes.values()))
+                    freed = found.packs.remove(packed)
+            return SweepResult(len(sizes.keys() | packed), sum(sizes.values()) + freed)
+
+    def pack(self, family: int, pack: NewPack) -> bool:
+        with self._exclusive("nothing was packed"):
+            found = self._index.family(family)
+            names = {name for name, _ in pack.chunks}
+            loose = names & paths.chunk_sizes(self._disk, found.chunks).keys() if found else set()
+            if found is None or not found.runs or names - loose - found.packs.names():
+                return False
+            with self._mark_changing(found):
+                found.packs.add(pack)
+                if loose:
+                    paths.remove_chunks(self._disk, found.chunks, loose)
+            return True
 
     def delete_run(
         self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None

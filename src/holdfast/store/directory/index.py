@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from holdfast.errors import DamagedData
 from holdfast.files.durable import DurableDirectory
 from holdfast.store.directory import paths
+from holdfast.store.directory.pack_files import PackFiles
 from holdfast.store.directory.run_journal import RunJournal
 
 _log = logging.getLogger("holdfast.directory")
@@ -17,11 +18,12 @@ _log = logging.getLogger("holdfast.directory")
 class Family:
     """A directory with the runs that share chunks."""
 
-    def __init__(self, families_path: str, number: int, name: str) -> None:
+    def __init__(self, disk: DurableDirectory, families_path: str, number: int, name: str) -> None:
         self.number = number
         self.name = name
         self.path = os.path.join(families_path, name)
         self.chunks = os.path.join(self.path, paths.CHUNKS)
+        self.packs = PackFiles(disk, os.path.join(self.path, paths.PACKS))
         self.runs: dict[str, RunJournal] = {}
         """By the stem of their files."""
 
@@ -91,9 +93,11 @@ class DirectoryIndex:
     def damages(self) -> list[DamagedData]:
         """The damage of all files that cannot be read."""
         lost = [family for family in self.families.values() if not family.runs]
-        return [file.damage for file in self._files() if file.damage is not None] + [
-            DamagedData(self._disk.relative(family.path), "it has no journal of a run") for family in lost
-        ]
+        return (
+            [file.damage for file in self._files() if file.damage is not None]
+            + [DamagedData(self._disk.relative(family.path), "it has no journal of a run") for family in lost]
+            + [damage for family in self.families.values() for damage in family.packs.damages()]
+        )
 
     def last_run(self) -> int:
         """The largest number of a run or family."""
@@ -122,7 +126,7 @@ class DirectoryIndex:
         for name in sorted(self._disk.files.listdir(self.families_path)):
             number = paths.family_number(name)
             if number is not None:
-                self._read_family(Family(self.families_path, number, name), known)
+                self._read_family(Family(self._disk, self.families_path, number, name), known)
         self._read = self.generation
 
     def _read_family(self, family: Family, known: dict[str, RunJournal]) -> None:
@@ -160,7 +164,7 @@ class DirectoryIndex:
 
     def new_family(self, number: int, run_id: str) -> Family:
         """A family that is about to be created."""
-        return Family(self.families_path, number, paths.family_name(number, run_id))
+        return Family(self._disk, self.families_path, number, paths.family_name(number, run_id))
 
     def add(self, family: Family, file: RunJournal) -> None:
         """Add a run that was created."""
@@ -188,6 +192,8 @@ class DirectoryIndex:
             for name in chunks:
                 if paths.chunk_hash(name) is not None:
                     files.unlink(os.path.join(family.chunks, name))
+            if paths.PACKS in names:
+                family.packs.clear()
             if paths.CHUNKS in names:
                 files.rmdir(family.chunks)
                 files.sync_directory(family.path)

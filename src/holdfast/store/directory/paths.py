@@ -36,6 +36,7 @@ CATALOG: Final = "catalog"
 """Published workflows, a file for each."""
 FAMILIES: Final = "families"
 CHUNKS: Final = "chunks"
+PACKS: Final = "packs"
 PASSING: Final = "passing"
 """Marks a family that is being created, or whose last run is being deleted; without a journal it can be removed."""
 JOURNAL: Final = ".journal"
@@ -90,8 +91,8 @@ def catalog_path(root: str, name: str) -> str:
     return os.path.join(root, CATALOG, f"{run_stem(name)}{WORKFLOW}")
 
 
-def add_chunks(disk: DurableDirectory, directory: str, chunks: Sequence[ChunkRow]) -> int:
-    """Store these chunks durably and return how many bytes were added. If it fails, none of them was added."""
+def add_chunks(disk: DurableDirectory, directory: str, chunks: Sequence[ChunkRow], packed: set[bytes]) -> int:
+    """Store these chunks durably, except `packed` ones, and return how many bytes were added. If it fails, none was."""
     if not chunks:
         return 0
     files, added, size = disk.files, [], 0
@@ -99,7 +100,7 @@ def add_chunks(disk: DurableDirectory, directory: str, chunks: Sequence[ChunkRow
         existing = set(files.listdir(directory))
         for chunk in chunks:
             name = chunk_name(chunk.hash)
-            if name not in existing:
+            if name not in existing and chunk.hash not in packed:
                 path = os.path.join(directory, name)
                 disk.put(path, chunk.body)
                 existing.add(name)

@@ -26,7 +26,7 @@ Statements = dict[str, bytes]
 """Statements by name, as the driver takes them."""
 _TABLES: Final = (
     "attachments|checkpoints|chunks|effects|entries|gates|inbox|lanes|outbox|runs|tags|timers"
-    "|schema_version|owners|server_mark|workers|catalog"
+    "|schema_version|owners|server_mark|workers|catalog|packs|packed|keys|buckets"
 )
 _TABLE: Final = re.compile(rf"\b(FROM|INTO|JOIN|UPDATE) ({_TABLES})\b")
 

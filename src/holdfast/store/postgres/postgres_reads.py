@@ -26,6 +26,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.capabilities import About
+from holdfast.store.packs import PackedChunks, Place
 from holdfast.store.port import CheckpointQuery, Key, Kind, Select, Selected
 from holdfast.store.postgres.dialect import Bigints, Byteas, Statements, Texts, columns_of
 from holdfast.store.postgres.postgres_connection import Connection, in_snapshot
@@ -283,6 +284,17 @@ class PostgresReads(SqlReads):
 
     def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         return dict(self._fetch("chunks", family, Byteas(hashes))) if hashes else {}
+
+    def packed(self, family: int, hashes: Sequence[bytes], held: Collection[int] = ()) -> PackedChunks:
+        found = PackedChunks({}, {})
+        if not hashes:
+            return found
+        for name, *place, body in self._fetch("packed", family, Byteas(hashes), family, Bigints(list(held))):
+            if name is None:
+                found.bodies[place[0]] = body
+            else:
+                found.chunks[name] = Place(*place)
+        return found
 
     def describe(self) -> About:
         ((server, fsync, full_pages, commit, version, now_us),) = self._fetch("about")

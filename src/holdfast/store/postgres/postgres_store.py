@@ -26,8 +26,9 @@ from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.capabilities import Presence
 from holdfast.store.group_commit import part_of
 from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.packs import NewPack
 from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
-from holdfast.store.postgres import migrations
+from holdfast.store.postgres import migrations, packs
 from holdfast.store.postgres import prune as pruning
 from holdfast.store.postgres.dialect import Texts, quoted, statements_for
 from holdfast.store.postgres.listener import Listener
@@ -118,6 +119,10 @@ class PostgresStore(PostgresReads):
             left -= spared
             chunks, size = chunks + swept.chunks, size + swept.bytes
         return SweepResult(chunks, size)
+
+    def pack(self, family: int, pack: NewPack) -> bool:
+        sequence = f"{quoted(self._schema)}.pack_numbers"
+        return self._change("", lambda writer, _before: packs.pack(writer, sequence, family, pack))
 
     def delete_run(
         self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None

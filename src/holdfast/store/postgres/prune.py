@@ -14,7 +14,8 @@ from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import is_live
 from holdfast.store.journal_pruning import ChooseEntries, HeadMove, heads_after, last_of, planned_pruning
 from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
-from holdfast.store.postgres.dialect import Bigints, Byteas, Statements, columns_of
+from holdfast.store.postgres.dialect import Bigints, Statements, columns_of
+from holdfast.store.postgres.packs import remove_chunks
 from holdfast.store.postgres.postgres_reads import fetch_on, first
 from holdfast.store.postgres.postgres_writer import Writer
 from holdfast.store.postgres.transaction import EarlierAttempt, InDoubtCommit, RetryTransaction, Transaction
@@ -134,14 +135,13 @@ def sweep(
                 fetch_on(writer.link, sql), row.run, known if known.rewrites == row.rewrites else ScanMark()
             )
         spared = mark(late)
-        names = Byteas([name for name in batch if name not in spared])
-        sizes = [size for (size,) in transaction.execute("delete_chunks_by_hash", family, names)]
+        removed = remove_chunks(transaction, family, [name for name in batch if name not in spared])
         for row in rows:
             transaction.update_run(next_epoch(row))
         writer.forget(row.run_id for row in rows)
-        if not sizes and before.result is not None:
+        if not removed.chunks and before.result is not None:
             return transaction.commit(lambda: (before.result[0], spared))
-        return transaction.commit(lambda: (SweepResult(len(sizes), sum(sizes)), spared))
+        return transaction.commit(lambda: (removed, spared))
 
 
 def _whole_family(transaction: Transaction, family: int) -> list[RunRow]:
@@ -188,7 +188,7 @@ def delete_run(
         statements += [(f"delete_{table}", keys) for table in _KEYED]
         statements += [(f"delete_{table}", number) for table in ("lanes", "gates", "timers", "run")]
         if len(rows) == 1:
-            statements.append(("delete_chunks", (family,)))
+            statements += [(f"delete_{table}", (family,)) for table in ("chunks", "places", "packs")]
         transaction.send(statements)
         writer.forget([run_id])
         return transaction.commit(lambda: row)

@@ -92,6 +92,17 @@ SELECT <item> FROM inbox WHERE key = ANY(?) ORDER BY key;
 -- name: chunks
 SELECT hash, body FROM chunks WHERE family = ? AND hash = ANY(?);
 
+-- PostgreSQL has no order of insertion; the place of a row in the table is close to it.
+-- name: chunk_sizes
+SELECT hash, length(body) FROM chunks WHERE family = ? ORDER BY ctid;
+
+-- Chunks in packs, and the packs that the reader does not have, in one snapshot.
+-- name: packed
+WITH found AS (SELECT hash, pack, start, size FROM packed WHERE family = ? AND hash = ANY(?))
+SELECT hash, pack, start, size, NULL::bytea FROM found
+UNION ALL SELECT NULL, pack, 0, 0, body FROM packs WHERE family = ? AND pack IN (SELECT pack FROM found)
+    AND pack <> ALL(?::bigint[]);
+
 -- name: about
 SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
     current_setting('synchronous_commit'), (SELECT max(version) FROM schema_version),
@@ -184,6 +195,7 @@ WITH moved AS (
 ), stored AS (
     INSERT INTO chunks (family, hash, body)
     SELECT moved.family, n.hash, n.body FROM moved, unnest(?::bytea[], ?::bytea[]) AS n (hash, body)
+    WHERE NOT EXISTS (SELECT 1 FROM packed k WHERE k.family = moved.family AND k.hash = n.hash)
     ORDER BY n.hash ON CONFLICT DO NOTHING RETURNING family, hash
 )
 SELECT family, NULL::bytea FROM moved UNION ALL SELECT family, hash FROM stored;
@@ -198,6 +210,7 @@ WITH moved AS (
 ), stored AS (
     INSERT INTO chunks (family, hash, body)
     SELECT moved.family, n.hash, n.body FROM moved, unnest(?::bytea[], ?::bytea[]) AS n (hash, body)
+    WHERE NOT EXISTS (SELECT 1 FROM packed k WHERE k.family = moved.family AND k.hash = n.hash)
     ORDER BY n.hash ON CONFLICT DO NOTHING RETURNING family, hash
 )
 SELECT family, NULL::bytea FROM moved UNION ALL SELECT family, hash FROM stored;
@@ -255,6 +268,7 @@ WITH moved AS (
     INSERT INTO chunks (family, hash, body)
     SELECT n.family, n.hash, n.body FROM unnest(?::bigint[], ?::bigint[], ?::bytea[], ?::bytea[])
         AS n (run, family, hash, body) JOIN moved ON moved.run = n.run
+    WHERE NOT EXISTS (SELECT 1 FROM packed k WHERE k.family = n.family AND k.hash = n.hash)
     ORDER BY n.family, n.hash ON CONFLICT DO NOTHING RETURNING family, hash
 )
 
@@ -276,6 +290,7 @@ FROM unnest(<run_arrays>) AS n (<run>) WHERE r.run = n.run;
 -- name: insert_chunks
 INSERT INTO chunks (family, hash, body)
 SELECT n.family, n.hash, n.body FROM unnest(?::bigint[], ?::bytea[], ?::bytea[]) AS n (family, hash, body)
+WHERE NOT EXISTS (SELECT 1 FROM packed k WHERE k.family = n.family AND k.hash = n.hash)
 ORDER BY n.family, n.hash ON CONFLICT DO NOTHING RETURNING family, hash;
 
 -- name: insert_checkpoints
@@ -343,7 +358,24 @@ WHERE attachments.run = n.run AND attachments.lane = n.lane COLLATE "C"
     AND attachments.checkpoint_id = n.checkpoint_id COLLATE "C";
 
 -- name: delete_chunks_by_hash
-DELETE FROM chunks WHERE family = ? AND hash = ANY(?::bytea[]) RETURNING length(body);
+DELETE FROM chunks WHERE family = ? AND hash = ANY(?::bytea[]) RETURNING hash, length(body);
+
+-- name: delete_places_by_hash
+DELETE FROM packed WHERE family = ? AND hash = ANY(?::bytea[]) RETURNING hash;
+
+-- Packs. The rows of the family are locked.
+
+-- name: count_chunks
+SELECT count(*) FROM (SELECT hash FROM chunks WHERE family = ? AND hash = ANY(?::bytea[])
+UNION SELECT hash FROM packed WHERE family = ? AND hash = ANY(?::bytea[])) AS found;
+
+-- name: new_pack_number
+SELECT nextval(?::regclass);
+
+-- name: set_places
+INSERT INTO packed (family, hash, pack, start, size)
+SELECT * FROM unnest(?::bigint[], ?::bytea[], ?::bigint[], ?::bigint[], ?::bigint[])
+ON CONFLICT (family, hash) DO UPDATE SET pack = excluded.pack, start = excluded.start, size = excluded.size;
 
 -- name: is_family_left
 SELECT EXISTS (SELECT 1 FROM runs WHERE family = ?);

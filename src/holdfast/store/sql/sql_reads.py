@@ -24,6 +24,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.journal_pruning import last_of
+from holdfast.store.packs import Packs, PackSize, Place
 from holdfast.store.port import Key, Kind, RunQuery, RunRows, ScanMark, Select, Selected, StorePort, Usage
 from holdfast.store.sql.statements import (
     Columns,
@@ -228,6 +229,13 @@ class SqlReads(StorePort):
 
     def chunk_sizes(self, family: int) -> dict[bytes, int]:
         return dict(self._fetch("chunk_sizes", family))
+
+    def packs(self, family: int) -> Packs:
+        def work(fetch: Fetch) -> Packs:
+            places = {name: Place(*rest) for name, *rest in fetch("places", family)}
+            return Packs(places, {number: PackSize(*sizes) for number, *sizes in fetch("pack_sizes", family)})
+
+        return self._snapshot(work)
 
     def roots(self, family: int) -> tuple[list[bytes], dict[int, ScanMark]]:
         def work(fetch: Fetch) -> tuple[list[bytes], dict[int, ScanMark]]:

@@ -2,18 +2,17 @@
 -- <name> stands for a list that statements.py derives from a row type, or for a list that a `columns` line defines;
 -- <alias.name> for the list with a table's alias before each column.
 
--- The counter is the largest number of a run that was deleted: no number is used twice.
 -- name: new_run_number
-SELECT max(value, coalesce((SELECT max(run) FROM runs), 0)) + 1 FROM counters WHERE name = 'run';
-
--- name: skip_run_number
-UPDATE counters SET value = max(value, coalesce((SELECT max(run) FROM runs), 0)) + 1 WHERE name = 'run';
-
--- name: note_deleted_run
-UPDATE counters SET value = ? WHERE name = 'run' AND value < ?;
+UPDATE counters SET value = value + 1 WHERE name = 'run' RETURNING value;
 
 -- name: insert_run
 INSERT INTO runs (<run>) VALUES (<run_values>);
+
+-- name: update_run
+UPDATE runs SET <run_changes> WHERE run = ? AND commit_id = ?;
+
+-- name: update_run_progress
+UPDATE runs SET <progress_changes> WHERE run = ? AND commit_id = ?;
 
 -- name: run_by_id
 SELECT <run> FROM runs WHERE run_id = ?;
@@ -177,13 +176,48 @@ DELETE FROM lanes WHERE run = ? AND lane = ?;
 DELETE FROM lanes WHERE run = ?;
 
 -- name: insert_chunk
-INSERT INTO chunks (family, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO chunks (family, hash, body) SELECT ?, ?, ?
+WHERE NOT EXISTS (SELECT 1 FROM packed WHERE family = ? AND hash = ?) ON CONFLICT DO NOTHING;
 
 -- name: chunk
 SELECT body FROM chunks WHERE family = ? AND hash = ?;
 
 -- name: chunk_sizes
-SELECT hash, length(body) FROM chunks WHERE family = ?;
+SELECT hash, length(body) FROM chunks WHERE family = ? ORDER BY id;
+
+-- name: place
+SELECT pack, start, size FROM packed WHERE family = ? AND hash = ?;
+
+-- name: places
+SELECT hash, pack, start, size FROM packed WHERE family = ? ORDER BY pack, start;
+
+-- name: pack_body
+SELECT body FROM packs WHERE pack = ? AND family = ?;
+
+-- name: pack_sizes
+SELECT pack, size, length(body) FROM packs WHERE family = ? ORDER BY pack;
+
+-- name: new_pack_number
+UPDATE counters SET value = value + 1 WHERE name = 'pack' RETURNING value;
+
+-- name: insert_pack
+INSERT INTO packs (pack, family, size, body) VALUES (?, ?, ?, ?);
+
+-- name: set_place
+INSERT INTO packed (family, hash, pack, start, size) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (family, hash) DO UPDATE SET pack = excluded.pack, start = excluded.start, size = excluded.size;
+
+-- name: delete_place
+DELETE FROM packed WHERE family = ? AND hash = ?;
+
+-- name: delete_empty_packs
+DELETE FROM packs WHERE family = ? AND pack NOT IN (SELECT pack FROM packed WHERE family = ?) RETURNING length(body);
+
+-- name: delete_places
+DELETE FROM packed WHERE family = ?;
+
+-- name: delete_packs
+DELETE FROM packs WHERE family = ?;
 
 -- name: delete_chunk
 DELETE FROM chunks WHERE family = ? AND hash = ? RETURNING length(body);
@@ -348,8 +382,8 @@ SELECT status, count(*) FROM runs GROUP BY status;
 
 -- name: usage
 SELECT (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM entries), (SELECT count(*) FROM effects),
-    (SELECT count(*) FROM attachments), (SELECT count(*) FROM chunks),
-    (SELECT coalesce(sum(length(body)), 0) FROM chunks),
+    (SELECT count(*) FROM attachments), (SELECT count(*) FROM chunks) + (SELECT count(*) FROM packed),
+    (SELECT coalesce(sum(length(body)), 0) FROM chunks) + (SELECT coalesce(sum(length(body)), 0) FROM packs),
     (SELECT coalesce(sum(length(root)), 0) FROM checkpoints) + (SELECT coalesce(sum(length(root)), 0) FROM attachments);
 
 -- The checks of SQLite: columns that no checksum covers. Each statement sees one moment.

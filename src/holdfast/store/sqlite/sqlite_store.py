@@ -25,10 +25,12 @@ from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import is_live
 from holdfast.store.journal_pruning import ChooseEntries, heads_after, last_of, planned_pruning
 from holdfast.store.liveness import LockLiveness, OwnerLocks, all_claims
+from holdfast.store.packs import NewPack
 from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
 from holdfast.store.search import read_metadata, tag
 from holdfast.store.sql.sql_reads import bound_limit, roots_after
 from holdfast.store.sql.statements import ENTRIES, key_of, last_key, statements
+from holdfast.store.sqlite.packs import ChunkRemoved, move_to_pack, remove_chunks
 from holdfast.store.sqlite.sqlite_connection import Connector, ReaderBarrier, transaction
 from holdfast.store.sqlite.sqlite_reads import SqliteReads, fetch_on
 from holdfast.store.sqlite.sqlite_writer import CommitOutcomeUnknown, Writer
@@ -66,8 +68,6 @@ class SqliteStore(SqliteReads, LockLiveness):
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._writer: Writer | None = None
-        self._is_writing = False
-        """Whether a transaction is open, or a thread is about to begin one."""
         self._idle: deque[apsw.Connection] = deque()
         self._readers = ReaderBarrier()
 
@@ -77,15 +77,12 @@ class SqliteStore(SqliteReads, LockLiveness):
         if self._reserve is not None:
             self._reserve.check(commits, self._reusable_bytes)
         with self._lock:
-            self._is_writing = True
             try:
                 return (self._writer or self._opened_writer()).commit(commits)
             except CommitOutcomeUnknown as unknown:
                 return self._resolve(unknown)
             except apsw.Error as error:
                 raise self._translate(error) from error
-            finally:
-                self._is_writing = False
 
     def _reusable_bytes(self) -> int:
         """The bytes that prune and delete have freed inside the file."""
@@ -109,7 +106,7 @@ class SqliteStore(SqliteReads, LockLiveness):
                     writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 else:
                     with transaction(writer.connection):
-                        writer.connection.execute(statements()["skip_run_number"])
+                        writer.connection.execute(statements()["new_run_number"]).fetchall()
         except HoldfastError as error:
             raise StorageFailed(
                 f"{self.path}: the disk failed while committing ({cause}) and again while checking the outcome; "
@@ -199,13 +196,20 @@ class SqliteStore(SqliteReads, LockLiveness):
                     verify_run(row)
                 left -= mark(self._late_roots(writer.connection, family, seen))
                 batch = [left.pop() for _ in range(min(len(left), _SWEEP_BATCH))]
-                sizes = [writer.connection.execute(statements()["delete_chunk"], (family, name)).get for name in batch]
+                removed = remove_chunks(writer.connection, family, batch)
                 for row in family_rows(writer.connection, family):
                     writer.update_run(row, next_epoch(row))
                 writer.forget()
-            chunks += len([found for found in sizes if found is not None])
-            size += sum(found or 0 for found in sizes)
+            chunks, size = chunks + removed.chunks, size + removed.bytes
         return SweepResult(chunks, size)
+
+    def pack(self, family: int, pack: NewPack) -> bool:
+        try:
+            with self._changing() as writer:
+                move_to_pack(writer.connection, family, pack)
+        except ChunkRemoved:
+            return False
+        return True
 
     def _late_roots(self, connection: apsw.Connection, family: int, seen: dict[int, ScanMark]) -> list[bytes]:
         late = []
@@ -228,7 +232,6 @@ class SqliteStore(SqliteReads, LockLiveness):
                 return Refused(Reason.CHANGED, row)
             if family is not None and {each.run for each in family_rows(writer.connection, row.family)} - family:
                 return Refused(Reason.CHANGED, row)
-            execute(sql["note_deleted_run"], (row.run, row.run))
             for table in ("checkpoints", "entries", "effects", "attachments", "items", "messages"):
                 execute(sql[f"delete_{table}"], (key_of(row.run, 0), last_key(row.run)))
             for table in ("lanes", "gates", "timers", "run"):
@@ -236,7 +239,8 @@ class SqliteStore(SqliteReads, LockLiveness):
             for key, value in read_metadata(row.metadata).items():
                 execute(sql["delete_tag"], (*tag(key, value), row.run))
             if not family_rows(writer.connection, row.family):
-                execute(sql["delete_chunks"], (row.family,))
+                for table in ("chunks", "places", "packs"):
+                    execute(sql[f"delete_{table}"], (row.family,))
             writer.forget()
             return row
 
@@ -274,7 +278,7 @@ class SqliteStore(SqliteReads, LockLiveness):
     def _changing(self) -> Iterator[Writer]:
         """A write transaction."""
         with self._writing() as writer:
-            done, self._is_writing = False, True
+            done = False
             try:
                 with transaction(writer.connection):
                     yield writer
@@ -288,30 +292,12 @@ class SqliteStore(SqliteReads, LockLiveness):
                         "it is unknown whether the change was saved"
                     ) from error
                 raise
-            finally:
-                self._is_writing = False
 
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             with contextlib.suppress(apsw.Error):
                 writer.connection.close(True)
-
-    def _read_warm(self, work: Callable[[apsw.Connection], Result]) -> Result | None:
-        """Read a little through the connection that writes: its cache stays valid while no other process writes.
-
-        None if it is in use; then nothing was read.
-        """
-        if self._is_writing or self._writer is None:
-            return None
-        with self._lock:
-            writer = self._writer
-            if writer is None or self._closed or writer.connection.in_transaction:
-                return None
-            try:
-                return work(writer.connection)
-            except apsw.Error as error:
-                raise self._translate(error) from error
 
     def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
         readers, ticket = self._readers, object()

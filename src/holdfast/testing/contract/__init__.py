@@ -21,6 +21,7 @@ from holdfast.testing.contract.journal_pruning import JournalPruningContract
 from holdfast.testing.contract.lane_heads import LaneHeadContract, ParentContract
 from holdfast.testing.contract.list import ListContract
 from holdfast.testing.contract.liveness import LivenessContract, TakeoverContract
+from holdfast.testing.contract.packs import PackContract
 from holdfast.testing.contract.prune import PruneContract
 from holdfast.testing.contract.save import SaveContract
 from holdfast.testing.contract.search import PrefixContract, SearchContract
@@ -36,6 +37,7 @@ class StoreContract(
     JournalContract,
     LivenessContract,
     PruneContract,
+    PackContract,
     JournalPruningContract,
     ForkContract,
     InboxContract,
@@ -70,6 +72,7 @@ __all__ = [
     "ListContract",
     "LivenessContract",
     "LoadContract",
+    "PackContract",
     "ParentContract",
     "PrefixContract",
     "PruneContract",

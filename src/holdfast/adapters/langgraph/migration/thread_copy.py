@@ -39,6 +39,7 @@ from holdfast.model.rows import WAITING, AttachmentRow, CheckpointRow, RunRow
 from holdfast.operations.checkpoint_needs import FOLD
 from holdfast.operations.claims import take_or_revoke_dead
 from holdfast.operations.context import Access, Holder, StoreContext, require_committed
+from holdfast.operations.packs import StoredChunks
 from holdfast.operations.state_commit import BulkEncoder
 from holdfast.operations.views import metadata_pairs
 from holdfast.runtime.app_core import Owner
@@ -143,7 +144,7 @@ class ThreadCopier:
             if not self._mark.fits(self._run):
                 raise RetryThread  # the thread was continued just now
             break
-        self._encoder.add_stored(self._core.port.chunk_sizes(self._run.family))
+        self._encoder.add_stored(StoredChunks(self._core.port, self._run.family).names)
 
     def _note_claim(self, done: Committed, take: TakeClaim) -> None:
         self._run = done.run
