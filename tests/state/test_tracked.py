@@ -176,3 +176,11 @@ def test_a_large_item_is_encoded_in_part_wherever_it_moves(monkeypatch: pytest.M
         encode_tracked(saves.state, saves.memo, saves.chunks.keys())  # type: ignore[arg-type]
         assert sum(packed) < 60_000
         saves.save()
+
+
+def test_an_edit_anywhere_in_a_deep_tree_of_pages_is_saved() -> None:
+    saves = Saves({"messages": [message(i, 400) for i in range(6000)]})
+    for place in range(0, 6000, 750):
+        saves.state["messages"][place]["content"] = "edited"
+        saves.state["messages"].insert(place, message(place, 300))
+        saves.save()

@@ -182,7 +182,7 @@ class Pager:
         self.end += node.items
         levels, closes = self._levels, node.closes
         while True:
-            if level >= len(levels):
+            while level >= len(levels):
                 levels.append([])
             nodes = levels[level]
             nodes.append(node)
