@@ -112,6 +112,7 @@ def beginning(body: bytes, size: int, place: str) -> bytes:
     if body[:1] != b"\x01":
         found = plain(body, PACK_BYTES_MAX, place)[:size]
     else:
+        zstd = _zstd()
         frame, pieces = zstd.ZstdDecompressor(), _pieces(body, 1)
         try:
             found = frame.decompress(next(pieces, b""), size)
