@@ -55,6 +55,8 @@ INSERT INTO {s}.tags SELECT convert_to('t' || r % 20, 'UTF8'), convert_to((r % 5
     FROM {r} r;
 INSERT INTO {s}.chunks SELECT r, decode(md5(n::text || r), 'hex'), repeat('x', 500)::bytea
     FROM {r} r, generate_series(1, 5) n;
+INSERT INTO {s}.packs SELECT r, r, 100, repeat('x', 500)::bytea FROM {r} r;
+INSERT INTO {s}.packed SELECT r, r, n, 1, decode(md5('packed' || n || r), 'hex') FROM {r} r, generate_series(1, 5) n;
 INSERT INTO {s}.gates SELECT r, 'g', CASE WHEN r % 50 = 0 THEN 'open' ELSE 'closed' END, r,
     CASE WHEN r % 100 = 0 THEN r END, NULL, NULL, 0, '' FROM {r} r;
 INSERT INTO {s}.timers SELECT r, 't', 2000000000000000 + r FROM {r} r;
