@@ -130,15 +130,18 @@ Fetch = Callable[[list[bytes]], Mapping[bytes, bytes]]
 """Returns the stored bodies of chunks by hash, without those that are missing."""
 
 
-def decode(root: bytes, fetch: Fetch, place: str) -> tuple[Any, Iterable[bytes]]:
+def decode(
+    root: bytes, fetch: Fetch, place: str, verified: dict[bytes, bytes] | None = None
+) -> tuple[Any, Iterable[bytes]]:
     """The state behind `root`, and the hashes of its chunks.
 
-    Raises DamagedData if a chunk is missing or has other content than its hash.
+    `verified` are plain chunks that were verified before, by hash; those that are fetched are added to them. Raises
+    DamagedData if a chunk is missing or has other content than its hash.
     """
     if root[:1] == b"\x01":
         return unpack(root[1:], place), ()
     segments = read(root, place)
-    chunks = gather(segments, fetch, place)
+    chunks = gather(segments, fetch, place, verified)
     return unpack(join(segments, chunks, place), place), chunks.keys()
 
 
@@ -167,19 +170,25 @@ def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str)
     return b"".join(parts)
 
 
-def gather(segments: Iterable[Segment], fetch: Fetch, place: str) -> dict[bytes, bytes]:
-    """All chunks below the segments, plain and verified, fetched level by level."""
+def gather(
+    segments: Iterable[Segment], fetch: Fetch, place: str, verified: dict[bytes, bytes] | None = None
+) -> dict[bytes, bytes]:
+    """All chunks below the segments, plain and verified, fetched level by level; `verified` as in `decode`."""
     chunks: dict[bytes, bytes] = {}
+    verified = {} if verified is None else verified
     level = [segment for segment in segments if type(segment) is Link]
     levels = 0
     while wanted := {link.hash: link.node for link in level if link.hash not in chunks}:
         levels += 1
         if levels > LEVELS_MAX:
             raise DamagedData(place, f"its chunks are nested more than {LEVELS_MAX} levels deep")
-        found = fetch(list(wanted))
+        missing = [name for name in wanted if name not in verified]
+        found = fetch(missing) if missing else {}
         level = []
         for name, is_node in wanted.items():
-            plain = chunks[name] = verify_chunk(name, found.get(name), place)
+            if name not in verified:
+                verified[name] = verify_chunk(name, found.get(name), place)
+            plain = chunks[name] = verified[name]
             if is_node:
                 level += links(plain, place)
     return chunks

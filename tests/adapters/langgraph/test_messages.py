@@ -23,7 +23,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer
-from holdfast.adapters.langgraph.messages import Codec, MessageCache, Recent
+from holdfast.adapters.langgraph.messages import Codec, Decoded, MessageCache, Recent
 from holdfast.adapters.langgraph.record_codec import dump_typed, store_value
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -73,7 +73,7 @@ SERDES: list[Any] = [JsonPlusSerializer(), StrictSerializer([Found, OwnMessage])
 @pytest.mark.parametrize("count", range(13))
 @pytest.mark.parametrize("wrap", [list, _DeltaSnapshot])
 def test_stored_values_are_those_of_the_serde(serde: Any, count: int, wrap: Callable[[Any], Any]) -> None:
-    codec = Codec(serde, MessageCache())
+    codec = Codec(serde, MessageCache(), Decoded())
     image = None
     for end in (count // 2, count, count):
         value = wrap(make_messages()[:end])
@@ -83,7 +83,7 @@ def test_stored_values_are_those_of_the_serde(serde: Any, count: int, wrap: Call
 
 @pytest.mark.parametrize("serde", SERDES, ids=["default", "strict"])
 def test_loaded_messages_are_those_of_the_serde(serde: Any) -> None:
-    codec = Codec(serde, MessageCache())
+    codec = Codec(serde, MessageCache(), Decoded())
     for value in (make_messages(), make_messages()[:1], _DeltaSnapshot(make_messages())):
         stored = store_value(serde, value)
         expected = serde.loads_typed(serde.dumps_typed(value))
@@ -98,7 +98,7 @@ def test_loaded_messages_are_those_of_the_serde(serde: Any) -> None:
 
 
 def test_a_loaded_message_shares_nothing_with_the_next_one() -> None:
-    codec = Codec(JsonPlusSerializer(), MessageCache())
+    codec = Codec(JsonPlusSerializer(), MessageCache(), Decoded())
     stored = store_value(codec.serde, make_messages())
     first, expected = codec.load(stored), codec.load(stored)
     for message in codec.load(stored):
@@ -130,7 +130,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_message_that_was_changed_in_place_is_stored_again(change: Callable[[Any], object]) -> None:
-    codec = Codec(JsonPlusSerializer(), MessageCache())
+    codec = Codec(JsonPlusSerializer(), MessageCache(), Decoded())
     kwargs = {"list": [1], "one": 1, "text": "text"}
     values = [HumanMessage("a"), AIMessage("b", additional_kwargs=kwargs), HumanMessage("c" * 2000)]
     _, image = codec.store(values, None, None)
@@ -169,7 +169,7 @@ def test_a_node_that_changes_an_old_message_in_place_loses_nothing(returned: str
 
 
 def test_unchanged_messages_are_not_serialised_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    codec = Codec(JsonPlusSerializer(), MessageCache())
+    codec = Codec(JsonPlusSerializer(), MessageCache(), Decoded())
     values: list[Any] = [HumanMessage(f"question {number}", id=str(number)) for number in range(100)]
     _, image = codec.store(values)
     serialised: list[object] = []

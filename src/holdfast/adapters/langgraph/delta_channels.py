@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import DeltaChannelHistory
 
 from holdfast.adapters.langgraph.get import PAGE, ReadCheckpoint, Reader
-from holdfast.adapters.langgraph.messages import Codec
+from holdfast.adapters.langgraph.messages import Codec, Decoded
 from holdfast.adapters.langgraph.record_codec import Stored, sorted_writes
 from holdfast.adapters.langgraph.thread import ThreadRef, thread_ref
 from holdfast.errors import DamagedData
@@ -48,7 +48,7 @@ def history(
     if not channels:
         return {}
     ref = thread_ref(config)
-    lines = retry_if_changed(core, ref.thread_id, lambda: walk(core, ref, channels))
+    lines = retry_if_changed(core, ref.thread_id, lambda: walk(core, ref, channels, codec.decoded))
     found: dict[str, DeltaChannelHistory] = {}
     for channel, line in lines.items():
         writes = [(write[0], channel, codec.load(write[1])) for write in reversed(line.writes)]
@@ -58,11 +58,13 @@ def history(
     return found
 
 
-def walk(core: StoreContext, ref: ThreadRef, channels: Iterable[str]) -> dict[str, ChannelHistory]:
+def walk(
+    core: StoreContext, ref: ThreadRef, channels: Iterable[str], decoded: Decoded | None = None
+) -> dict[str, ChannelHistory]:
     """Return the histories of these channels before the checkpoint at `ref`, by default the newest."""
     lines = {channel: ChannelHistory([], []) for channel in channels}
     open_ = set(lines)
-    for step, found in enumerate(_ancestors(core, ref, open_)):
+    for step, found in enumerate(_ancestors(core, ref, open_, decoded)):
         if step:  # the checkpoint itself is not part of its history
             _add_writes(found, lines, open_)
         fold = found.attached.get(FOLD)
@@ -121,7 +123,9 @@ def to_fold(lines: Mapping[str, ChannelHistory]) -> Fold:
     }
 
 
-def _ancestors(core: StoreContext, ref: ThreadRef, open_: set[str]) -> Iterator[ReadCheckpoint]:
+def _ancestors(
+    core: StoreContext, ref: ThreadRef, open_: set[str], decoded: Decoded | None
+) -> Iterator[ReadCheckpoint]:
     """Iterate over a checkpoint and its ancestors, which are read in pages.
 
     The caller stops when the channels in `open_` have no more history. A missing parent is damage only if one of these
@@ -133,7 +137,7 @@ def _ancestors(core: StoreContext, ref: ThreadRef, open_: set[str]) -> Iterator[
         return
     run, row, attached = first
     assert row is not None
-    reader = Reader(core, run, {(row.lane, row.checkpoint_id): attached})
+    reader = Reader(core, run, {(row.lane, row.checkpoint_id): attached}, decoded)
     near: dict[str, CheckpointRow] = {}
     met: set[str] = set()
     while True:

@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from holdfast.adapters.langgraph import record_codec
 from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
-from holdfast.adapters.langgraph.messages import Codec
+from holdfast.adapters.langgraph.messages import Codec, Decoded
 from holdfast.adapters.langgraph.thread import WORKFLOW, ThreadRef, config_of, lane_of, require_thread, thread_ref
 from holdfast.errors import DamagedData, InvalidInput
 from holdfast.ids import check_id
@@ -52,14 +52,18 @@ class Reader:
     """Reads checkpoints of one thread; shared chunks are fetched once."""
 
     def __init__(
-        self, core: StoreContext, run: RunRow, attached: dict[tuple[str, str], list[AttachmentRow]] | None = None
+        self,
+        core: StoreContext,
+        run: RunRow,
+        attached: dict[tuple[str, str], list[AttachmentRow]] | None = None,
+        decoded: Decoded | None = None,
     ) -> None:
         self.core = core
         self.run = require_thread(verify_run(run))
+        self._fetch = core.fetch(run.family)
         self._chunks: dict[bytes, bytes] = {}
-        self._read_chunks = core.fetch(run.family)
-        self._size = 0
         self._attached = attached or {}
+        self._decoded = decoded
 
     def fetch_attachments(self, rows: Iterable[CheckpointRow]) -> None:
         """Fetch the attachments of these checkpoints in one read.
@@ -75,17 +79,12 @@ class Reader:
         """Add attachments that were fetched with their checkpoint."""
         self._attached[row.lane, row.checkpoint_id] = attached
 
-    def read(self, row: CheckpointRow, kept: CachedCheckpoint | None = None) -> ReadCheckpoint:
-        """Read and verify a checkpoint with its record and attachments.
-
-        If its root is that of the `kept` checkpoint, the record is the same and is not fetched.
-        """
+    def read(self, row: CheckpointRow) -> ReadCheckpoint:
+        """Read and verify a checkpoint with its record and attachments."""
         where = (row.lane, row.checkpoint_id)
         place = checkpoint_place(self.run.run_id, checked_checkpoint(self.run, row))
-        if kept is not None and kept.root == row.root:
-            record, size = kept.record, kept.size
-        else:
-            record, size = record_codec.check_record(self._decode(row.root, place), place), self._size
+        stored, size = self._decode(row.root, place)
+        record = record_codec.check_record(stored, place)
         attachments = sorted(self._attached[where], key=lambda found: found.number)
         attached = {found.key: self._value(found) for found in attachments}
         return ReadCheckpoint(self.run, row, record, record_codec.read_frame(record["frame"], place), attached, size)
@@ -93,21 +92,21 @@ class Reader:
     def _value(self, row: AttachmentRow) -> object:
         place = f"attachment {row.key!r} of checkpoint {row.checkpoint_id!r} in thread {self.run.run_id!r}"
         verify_checksum(row, self.run.incarnation, place)
-        return self._decode(row.root, place)
+        return self._decode(row.root, place)[0]
 
-    def _decode(self, root: bytes, place: str) -> object:
-        value, hashes = decode(root, self._fetch, place)
-        self._size = len(root)
+    def _decode(self, root: bytes, place: str) -> tuple[object, int]:
+        """Return the value behind a root, and its approximate size. An equal root has an equal value."""
+        known = self._decoded.get(root) if self._decoded is not None else None
+        if known is not None:
+            return known
+        value, hashes = decode(root, self._fetch, place, self._chunks)
+        size = len(root)
         if hashes:
             self.core.memory.note(self.run, hashes)
-            self._size += sum(len(self._chunks[name]) for name in hashes)
-        return value
-
-    def _fetch(self, hashes: list[bytes]) -> Mapping[bytes, bytes]:
-        missing = [name for name in hashes if name not in self._chunks]
-        if missing:
-            self._chunks.update(self._read_chunks(missing))
-        return self._chunks
+            size += sum([len(self._chunks[name]) for name in hashes])
+        if self._decoded is not None:
+            self._decoded.add(root, value, size)
+        return value, size
 
 
 def get_tuple(
@@ -116,7 +115,7 @@ def get_tuple(
     """Return the checkpoint that a config names, or the newest of its namespace."""
     ref = thread_ref(config)
     kept = cache.get(ref.thread_id, ref.lane)
-    found = find(core, ref, kept)
+    found = find(core, ref, codec.decoded)
     if found is None:
         return None
     row, versions, images = found.row, dict(found.frame.versions), kept.images if kept else {}
@@ -125,7 +124,7 @@ def get_tuple(
     return tuple_of(codec, found, has_parent(core, found.run, row))
 
 
-def find(core: StoreContext, ref: ThreadRef, kept: CachedCheckpoint | None = None) -> ReadCheckpoint | None:
+def find(core: StoreContext, ref: ThreadRef, decoded: Decoded | None = None) -> ReadCheckpoint | None:
     """Read and verify a checkpoint. One that is removed during the read is not reported as damaged."""
     select = Select(ref.lane, ref.checkpoint_id)
     for _ in range(_RACES_MAX):
@@ -134,7 +133,7 @@ def find(core: StoreContext, ref: ThreadRef, kept: CachedCheckpoint | None = Non
             return None
         run, row, attached = rows
         try:
-            return Reader(core, run, {(row.lane, row.checkpoint_id): attached}).read(row, kept)
+            return Reader(core, run, {(row.lane, row.checkpoint_id): attached}, decoded).read(row)
         except DamagedData:
             if _rows(core, ref.thread_id, select) == rows:
                 raise
@@ -237,7 +236,7 @@ class Listing:
         readers: dict[int, Reader] = {}
         for run, _ in rows:
             if run.run not in readers:
-                readers[run.run] = Reader(core, run)
+                readers[run.run] = Reader(core, run, decoded=codec.decoded)
                 readers[run.run].fetch_attachments(other for owner, other in rows if owner.run == run.run)
         there = {(run.run, row.number): row for run, row in core.port.find_checkpoints(self._query)}
         stored = {(number, row.lane, row.checkpoint_id) for (number, _), row in there.items()}

@@ -52,6 +52,8 @@ _EXACT: Final = (
 _SERDES: Final = (JsonPlusSerializer, StrictSerializer)
 _EXTENSIONS: Final = (0xC7, 0xC8, 0xC9)
 _ONE_ITEM: Final = 0x91
+_ENTRY: Final = 1024
+"""Added to the size of each value, for its Python objects."""
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 _pack = ormsgpack.packb
 _set = object.__setattr__
@@ -107,11 +109,38 @@ class Image(NamedTuple):
     items: list[Piece]
 
 
+class Decoded:
+    """Values that were stored or read, by their roots. A root is a hash over all bytes, so it never becomes stale.
+
+    The values are shared: nothing may change them.
+    """
+
+    def __init__(self) -> None:
+        self.after_fork()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._values: Recent[bytes, tuple[object, int]] = Recent(BYTES_MAX)
+
+    def get(self, root: bytes) -> tuple[object, int] | None:
+        """Return a value and its size."""
+        found = self._values.newest.get(root)
+        if found is None:
+            found = self._values.get(root, 0)
+        return found
+
+    def add(self, root: bytes, value: object, size: int) -> None:
+        """Keep a value, unless it alone would fill the cache."""
+        if size <= BYTES_MAX // 8:
+            self._values.add(root, (value, size), size + _ENTRY)
+
+
 class Codec(NamedTuple):
-    """A serde, with the cache of messages that it is used with."""
+    """A serde, with the caches that it is used with."""
 
     serde: SerializerProtocol
     messages: MessageCache
+    decoded: Decoded
 
     def load(self, value: Stored) -> Any:
         """Load a stored value. The result shares no mutable part with the cache."""

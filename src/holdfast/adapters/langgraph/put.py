@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import (
 )
 
 from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
-from holdfast.adapters.langgraph.messages import Codec, Image, has_messages
+from holdfast.adapters.langgraph.messages import Codec, Decoded, Image, has_messages
 from holdfast.adapters.langgraph.record_codec import (
     VERSION,
     Record,
@@ -88,6 +88,7 @@ def put(
     )
     require_committed(access, commit, outcome)
     versions = dict(checkpoint["channel_versions"])
+    codec.decoded.add(encoded.root, record, encoded.size)
     kept = CachedCheckpoint(checkpoint_id, encoded.root, versions, record, encoded.size, images)
     cache.note(ref.thread_id, ref.lane, kept)
     return config_of(ref.thread_id, ref.namespace, checkpoint_id)
@@ -162,7 +163,7 @@ def put_writes(
         raise InvalidInput("writes belong to a checkpoint; the config has no checkpoint_id")
     reopens = not ref.lane and leaves_work(writes, task_id)
     values = writes_of(lambda value: codec.store(value)[0], writes, task_id, task_path)
-    yield from attach(access, ref, values, reopens=reopens)
+    yield from attach(access, ref, values, reopens=reopens, decoded=codec.decoded)
 
 
 def attach(
@@ -173,6 +174,7 @@ def attach(
     *,
     reopens: bool = False,
     keep_updated: bool = False,
+    decoded: Decoded | None = None,
 ) -> Plan[bool]:
     """Attach values to a checkpoint, in one commit. Each value states whether it replaces an existing one.
 
@@ -201,12 +203,13 @@ def attach(
         status_by_head=not (access.holder or reopens),
         keep_updated=keep_updated,
     )
-    outcome, _ = yield from commit_values(
-        access, commit, [value for _, value in values.values()], split_min=FINE, short=True
-    )
+    stored = [value for _, value in values.values()]
+    outcome, encoded = yield from commit_values(access, commit, stored, split_min=FINE, short=True)
     if run is not None and type(outcome) is Refused and outcome.reason in (Reason.NO_RUN, Reason.INCARNATION):
         return False
     require_committed(access, commit, outcome)
+    for value, each in zip(stored, encoded, strict=True) if decoded is not None else ():
+        decoded.add(each.root, value, each.size)
     return True
 
 

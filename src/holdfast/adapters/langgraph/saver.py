@@ -22,7 +22,7 @@ from holdfast.adapters.langgraph import delete, delta_channels, get, retention
 from holdfast.adapters.langgraph import put as put_operations
 from holdfast.adapters.langgraph.cache import CheckpointCache
 from holdfast.adapters.langgraph.graph_runs import GuardedGraph
-from holdfast.adapters.langgraph.messages import Codec, MessageCache
+from holdfast.adapters.langgraph.messages import Codec, Decoded, MessageCache
 from holdfast.adapters.langgraph.retention import Age, Retained
 from holdfast.adapters.langgraph.serde import Allowed, StrictSerializer
 from holdfast.adapters.langgraph.thread import ThreadClaim
@@ -73,6 +73,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._owner = Owner(self._core)
         self._cache = CheckpointCache()
         self._messages = MessageCache()
+        self._decoded = Decoded()
 
     # --- the interface of LangGraph, blocking ------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     @property
     def _codec(self) -> Codec:
-        return Codec(self.serde, self._messages)
+        return Codec(self.serde, self._messages, self._decoded)
 
     def _run(self, plan: Plan[Result]) -> Result:
         """Execute a plan on this thread, even if an event loop runs on it, as in a notebook."""
