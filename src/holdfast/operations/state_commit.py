@@ -57,7 +57,7 @@ def commit_values(
 
     Roots and chunks are set in place: the caller has just built the commit, and no other code has it yet. `split_min`
     is passed to the encoder. With `short` the chunks are messages, which are worth compressing well. With `off_loop` an
-    async caller encodes outside its event loop.
+    async caller encodes and compresses outside its event loop.
     """
     core, guard = access.core, commit.guard
     parts: tuple[Rooted, ...] = commit.checkpoints + commit.attachments if commit.attachments else commit.checkpoints
@@ -66,18 +66,16 @@ def commit_values(
         if cache is not None and guard.incarnation not in (None, cache.incarnation):
             cache = None
         if off_loop:
-            encoded: list[AnyEncoded] = yield partial(_set_roots, parts, values, cache, split_min)
+            prepare = partial(_prepare, core, commit, parts, values, cache, split_min, short=short)
+            encoded: list[AnyEncoded] = yield prepare
         else:
-            encoded = _set_roots(parts, values, cache, split_min)
-        linked = encoded[0].linked or (len(encoded) > 1 and any(each.linked for each in encoded))
-        if linked:
-            _link(core, commit, encoded, cache, short=short)
+            encoded = _prepare(core, commit, parts, values, cache, split_min, short=short)
         outcome: Outcome = yield commit
         if type(outcome) is Refused and cache is not None and outcome.reason in (Reason.EPOCH, Reason.INCARNATION):
             core.memory.forget(commit.run_id)
             commit = structs.replace(commit, commit_id=core.ids.token(8), guard=guard, chunks=())
             continue
-        if linked and type(outcome) is Committed and outcome.fresh:  # an earlier save may have split it otherwise
+        if type(outcome) is Committed and outcome.fresh:  # an earlier save may have split it otherwise
             for part, value, each in zip(parts, values, encoded, strict=True):
                 if not each.linked:
                     continue
@@ -90,10 +88,17 @@ def commit_values(
         return outcome, encoded
 
 
-def _set_roots(
-    parts: Sequence[Rooted], values: Sequence[object], cache: RunCache | None, split_min: int
+def _prepare(
+    core: StoreContext,
+    commit: Commit,
+    parts: Sequence[Rooted],
+    values: Sequence[object],
+    cache: RunCache | None,
+    split_min: int,
+    *,
+    short: bool,
 ) -> list[AnyEncoded]:
-    """Encode the values and set them as the roots of the parts."""
+    """Encode the values, set them as the roots of the parts, and add their new chunks to the commit."""
     encoded: list[AnyEncoded] = []
     one: AnyEncoded
     known = _NO_CHUNKS if cache is None else cache.hashes
@@ -106,6 +111,8 @@ def _set_roots(
             one = encode(value, memo, known, split_min)
         _set(part, "root", one.root)
         encoded.append(one)
+    if encoded[0].linked or (len(encoded) > 1 and any(each.linked for each in encoded)):
+        _link(core, commit, encoded, cache, short=short)
     return encoded
 
 

@@ -155,7 +155,7 @@ def _ancestors(
             near = {name: other for other in older if (other.number, name := other.checkpoint_id) in there}
         parent = near.get(row.parent_id) or _read_parent(core, ref, row.parent_id, reader)
         if parent is None:
-            if open_.isdisjoint(found.frame.versions):
+            if open_.isdisjoint(found.frame().versions):
                 return
             raise DamagedData(
                 f"thread {ref.thread_id!r}",

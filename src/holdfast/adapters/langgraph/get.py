@@ -41,11 +41,14 @@ class ReadCheckpoint(NamedTuple):
     run: RunRow
     row: CheckpointRow
     record: record_codec.Record
-    frame: record_codec.Frame
     attached: record_codec.Record
     """The values of the attachments, by key."""
     size: int
     """The approximate size of the record in bytes."""
+
+    def frame(self) -> record_codec.Frame:
+        """Decode the frame."""
+        return record_codec.read_frame(self.record["frame"], checkpoint_place(self.run.run_id, self.row))
 
 
 class Reader:
@@ -87,7 +90,7 @@ class Reader:
         record = record_codec.check_record(stored, place)
         attachments = sorted(self._attached[where], key=lambda found: found.number)
         attached = {found.key: self._value(found) for found in attachments}
-        return ReadCheckpoint(self.run, row, record, record_codec.read_frame(record["frame"], place), attached, size)
+        return ReadCheckpoint(self.run, row, record, attached, size)
 
     def _value(self, row: AttachmentRow) -> object:
         place = f"attachment {row.key!r} of checkpoint {row.checkpoint_id!r} in thread {self.run.run_id!r}"
@@ -118,7 +121,7 @@ def get_tuple(
     found = find(core, ref, codec.decoded)
     if found is None:
         return None
-    row, versions, images = found.row, dict(found.frame.versions), kept.images if kept else {}
+    row, versions, images = found.row, found.frame().versions, kept.images if kept else {}
     read = CachedCheckpoint(row.checkpoint_id, row.root, versions, found.record, found.size, images)
     cache.note(ref.thread_id, ref.lane, read)
     return tuple_of(codec, found, has_parent(core, found.run, row))
@@ -168,13 +171,13 @@ def tuple_of(codec: Codec, found: ReadCheckpoint, parent: bool) -> CheckpointTup
     A parent that is not stored is not named: a graph that is called with the config of a removed checkpoint would start
     empty.
     """
-    run, row, record, frame, attached, _ = found
+    run, row, record, attached, _ = found
     namespace = record.get("ns", row.lane)
     values = {channel: codec.load(value) for channel, value in record["values"].items()}
     serde = codec.serde
     return CheckpointTuple(
         config_of(run.run_id, namespace, row.checkpoint_id),
-        record_codec.checkpoint_of(serde, row.checkpoint_id, frame, values),
+        record_codec.checkpoint_of(serde, row.checkpoint_id, found.frame(), values),
         record_codec.metadata_of(serde, row.metadata, record.get("more", {}), checkpoint_place(run.run_id, row)),
         config_of(run.run_id, namespace, row.parent_id) if parent and row.parent_id else None,
         [(write.task_id, write.channel, codec.load(write.value)) for write in record_codec.sorted_writes(attached)],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -37,8 +38,10 @@ from holdfast.operations.state_commit import commit_values
 
 FINE: Final = 512
 """States and writes above this size are split, so that a task's write and the conversation share a message."""
-_HEAVY: Final = 256 * KIB
-"""For async callers, threads above this size are serialised outside the event loop."""
+_HEAVY: Final = 64 * KIB
+"""For async callers, larger values are serialised outside the event loop. 1 MiB takes about 50 ms."""
+_NODE: Final = 256
+"""What a value counts besides its text."""
 
 
 def put(
@@ -49,13 +52,18 @@ def put(
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
+    *,
+    in_loop: bool = False,
 ) -> Plan[RunnableConfig]:
-    """Store a checkpoint; its parent is the one that `config` names."""
+    """Store a checkpoint; its parent is the one that `config` names.
+
+    With `in_loop` the caller is async, and large values are serialised on another thread.
+    """
     ref = thread_ref(config)
     checkpoint_id = check_id("checkpoint id", checkpoint["id"])
     before = cache.get(ref.thread_id, ref.lane)
     parent = before if before is not None and before.checkpoint_id == ref.checkpoint_id else None
-    heavy = before is not None and before.size > _HEAVY
+    heavy = in_loop and ((before is not None and before.size > _HEAVY) or is_heavy(checkpoint["channel_values"]))
 
     def make() -> tuple[Record, bytes, dict[str, Image]]:
         return _build_record(codec, ref, config, checkpoint, metadata, new_versions, before, parent)
@@ -156,14 +164,47 @@ def put_writes(
     writes: Sequence[tuple[str, object]],
     task_id: str,
     task_path: str,
+    *,
+    in_loop: bool = False,
 ) -> Plan[None]:
-    """Attach the writes of a task to its checkpoint, which may be stored later."""
+    """Attach the writes of a task to its checkpoint, which may be stored later. `in_loop` as in `put`."""
     ref = thread_ref(config)
     if ref.checkpoint_id is None:
         raise InvalidInput("writes belong to a checkpoint; the config has no checkpoint_id")
     reopens = not ref.lane and leaves_work(writes, task_id)
-    values = writes_of(lambda value: codec.store(value)[0], writes, task_id, task_path)
-    yield from attach(access, ref, values, reopens=reopens, decoded=codec.decoded)
+    heavy = in_loop and is_heavy(writes)
+
+    def make() -> dict[str, tuple[bool, Record]]:
+        return writes_of(lambda value: codec.store(value)[0], writes, task_id, task_path)
+
+    values = (yield make) if heavy else make()
+    yield from attach(access, ref, values, reopens=reopens, decoded=codec.decoded, off_loop=heavy)
+
+
+def is_heavy(value: object) -> bool:
+    """Return whether it may take longer to serialise a value than an event loop should wait."""
+    return _weigh(value, _HEAVY) < 0
+
+
+def _weigh(value: object, left: int) -> int:
+    """Return what is left of a budget after the size of this value; negative if it is too large."""
+    left -= _NODE
+    if isinstance(value, (str, bytes, bytearray)):
+        return left - len(value)
+    if isinstance(value, (int, float)) or value is None:
+        return left
+    parts: Iterable[object] = ()
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        parts = value
+    elif hasattr(value, "__dict__"):
+        parts = vars(value).values()
+    for part in parts:
+        if left < 0:
+            break
+        left = _weigh(part, left)
+    return left
 
 
 def attach(
@@ -175,6 +216,7 @@ def attach(
     reopens: bool = False,
     keep_updated: bool = False,
     decoded: Decoded | None = None,
+    off_loop: bool = False,
 ) -> Plan[bool]:
     """Attach values to a checkpoint, in one commit. Each value states whether it replaces an existing one.
 
@@ -204,12 +246,13 @@ def attach(
         keep_updated=keep_updated,
     )
     stored = [value for _, value in values.values()]
-    outcome, encoded = yield from commit_values(access, commit, stored, split_min=FINE, short=True)
+    outcome, encoded = yield from commit_values(access, commit, stored, split_min=FINE, short=True, off_loop=off_loop)
     if run is not None and type(outcome) is Refused and outcome.reason in (Reason.NO_RUN, Reason.INCARNATION):
         return False
     require_committed(access, commit, outcome)
-    for value, each in zip(stored, encoded, strict=True) if decoded is not None else ():
-        decoded.add(each.root, value, each.size)
+    if decoded is not None:
+        for value, each in zip(stored, encoded, strict=True):
+            decoded.add(each.root, value, each.size)
     return True
 
 

@@ -252,9 +252,12 @@ def split_metadata(serde: SerializerProtocol, metadata: Mapping[str, object]) ->
     more: dict[str, Stored] = {}
     left = METADATA_BYTES_MAX
     for key, given in metadata.items():
-        value = to_json_value(given)
+        value = given if type(given) is dict and not given else to_json_value(given)
         try:
-            packed = _pack_atom(key, value) if type(value) in (str, int, bool) else _pack(key, value)
+            if type(value) in (str, int, bool):
+                packed = _pack_atom(key, value)
+            else:
+                packed = _pack_empty(key) if type(value) is dict and not value else _pack(key, value)
         except (Unstorable, LimitExceeded):
             packed = b""
         left -= 4 * len(key) + len(packed)
@@ -296,6 +299,11 @@ def _pack(key: str, value: object) -> bytes:
 
 
 _pack_atom = lru_cache(1024, typed=True)(_pack)
+
+
+@lru_cache(64)
+def _pack_empty(key: str) -> bytes:
+    return _pack(key, {})
 
 
 def metadata_of(serde: SerializerProtocol, data: bytes, more: Mapping[str, Stored], place: str) -> CheckpointMetadata:

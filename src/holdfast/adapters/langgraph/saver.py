@@ -173,13 +173,14 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """`put`, async."""
-        return await self._core.awaiting.run(self._put(config, checkpoint, metadata, new_versions))
+        plan = self._put(config, checkpoint, metadata, new_versions, in_loop=True)
+        return await self._core.awaiting.run(plan)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """`put_writes`, async."""
-        await self._core.awaiting.run(self._put_writes(config, writes, task_id, task_path))
+        await self._core.awaiting.run(self._put_writes(config, writes, task_id, task_path, in_loop=True))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread`, async."""
@@ -313,14 +314,25 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        *,
+        in_loop: bool = False,
     ) -> Plan[RunnableConfig]:
         access = self._claimed_access(config)
-        return put_operations.put(access, self._codec, self._cache, config, checkpoint, metadata, new_versions)
+        return put_operations.put(
+            access, self._codec, self._cache, config, checkpoint, metadata, new_versions, in_loop=in_loop
+        )
 
     def _put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, object]], task_id: str, task_path: str
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, object]],
+        task_id: str,
+        task_path: str,
+        *,
+        in_loop: bool = False,
     ) -> Plan[None]:
-        return put_operations.put_writes(self._claimed_access(config), self._codec, config, writes, task_id, task_path)
+        access = self._claimed_access(config)
+        return put_operations.put_writes(access, self._codec, config, writes, task_id, task_path, in_loop=in_loop)
 
     def _delete_thread(self, thread_id: str) -> Plan[bool]:
         self._cache.forget(str(thread_id))

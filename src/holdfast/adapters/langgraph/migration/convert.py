@@ -163,7 +163,7 @@ def _dump(serde: SerializerProtocol, value: object) -> Typed:
 
 def _reassemble(found: ReadCheckpoint, order: Iterable[str]) -> bytes:
     """Build the MessagePack map of a stored checkpoint, with its fields in this order."""
-    frame, pack = found.frame, ormsgpack.packb
+    frame, pack = found.frame(), ormsgpack.packb
     fields = {
         "v": pack(frame.v),
         "ts": pack(frame.ts),
