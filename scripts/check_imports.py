@@ -33,7 +33,7 @@ FORBIDDEN: Final = (
     "holdfast.operations.store",
     "holdfast.operations.write",
     "holdfast.runtime",
-    "holdfast.state.chunking",
+    "holdfast.state.chunker",
     "holdfast.state.encoder",
 )
 """Modules that no verb that reads may load."""

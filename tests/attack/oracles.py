@@ -9,7 +9,7 @@ from holdfast.engine.record import live_path
 from holdfast.errors import HoldfastError
 from holdfast.model.rows import EffectRow, ItemRow, RunRow
 from holdfast.operations.views import decode_body
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 from holdfast.testing import replay
 from tests.attack.deployment import Place, is_over, root_of
 from tests.attack.expected import Expected, may_fail

@@ -12,7 +12,7 @@ from holdfast import Store
 from holdfast.errors import RunNotFound
 from holdfast.inspect import journal_page as module
 from holdfast.inspect.journal_page import journal_page, ledger_page
-from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.journal_prune import ChooseEntries
 
 
 @pytest.fixture(params=["memory:", "sqlite:{}/runs.db", "dir:{}/runs"])

@@ -19,7 +19,7 @@ from holdfast.model.commit import (
     Outcome,
 )
 from holdfast.model.rows import CheckpointRow, EffectRow, RunRow
-from holdfast.store.journal_pruning import PRUNED, ChooseEntries
+from holdfast.store.journal_prune import PRUNED, ChooseEntries
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import CheckpointQuery, Choose, RunQuery, Select, Selected
 from holdfast.store.search import has_tags, tag_needle

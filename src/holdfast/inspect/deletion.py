@@ -28,7 +28,7 @@ from holdfast.operations.store import Store
 from holdfast.operations.views import decode_body, effect_view, run_info
 from holdfast.runtime.replay_input import entry_data, first_entry
 from holdfast.store.checksum import verify_run
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 from holdfast.store.port import RunQuery
 
 

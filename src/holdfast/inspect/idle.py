@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from holdfast.inspect.calls import JournalEntry, number_of, text_of
 from holdfast.inspect.rows import time_of
 from holdfast.inspect.views import Row
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 
 GAP_US: Final = 1_000_000
 """Shorter gaps are not worth a row: the engine itself waits so long without releasing a run."""

@@ -14,7 +14,7 @@ from holdfast.operations.context import StoreContext
 from holdfast.operations.read import known_run
 from holdfast.operations.store import Store
 from holdfast.operations.views import decode_body, effect_view, entry_view, moment
-from holdfast.store.journal_pruning import last_of
+from holdfast.store.journal_prune import last_of
 
 ENTRIES: Final = 100
 EFFECTS: Final = 50

@@ -16,7 +16,7 @@ from holdfast.operations.packs import StoredChunks
 from holdfast.operations.prune import RemovalEstimate, plan_prune, reachable_chunks, record_bytes
 from holdfast.operations.read import PAGE, load_checkpoint
 from holdfast.state.values import pack
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 from holdfast.store.port import RunQuery, Select
 
 BIGGEST: Final = 5

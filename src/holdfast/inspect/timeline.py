@@ -35,7 +35,7 @@ from holdfast.operations.views import (
     run_info,
 )
 from holdfast.store.decide import is_live
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 from holdfast.store.port import CheckpointQuery
 
 _EPOCH: Final = moment(0)

@@ -27,7 +27,7 @@ from holdfast.operations.read import known_run, retry_if_changed
 from holdfast.operations.store import Store
 from holdfast.operations.views import checked_checkpoint, moment
 from holdfast.runtime.replay_input import resume_of
-from holdfast.store.journal_pruning import PRUNED, last_of
+from holdfast.store.journal_prune import PRUNED, last_of
 from holdfast.store.port import CheckpointQuery, Select
 
 ENTRIES: Final = 200

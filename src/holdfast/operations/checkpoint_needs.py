@@ -23,7 +23,7 @@ from holdfast.operations.context import StoreContext
 from holdfast.operations.views import decode_body, metadata_dict
 from holdfast.state.rope import decode
 from holdfast.store.checksum import verify_checksum
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 
 _KEY: Final = "holdfast"
 T = TypeVar("T")

@@ -32,7 +32,7 @@ from holdfast.operations.run_tree import RunTree, read_tree, rename
 from holdfast.operations.views import checked_checkpoint, next_position, run_info
 from holdfast.state.values import pack
 from holdfast.store.checksum import verify_checksum
-from holdfast.store.journal_pruning import last_of, pruned_body
+from holdfast.store.journal_prune import last_of, pruned_body
 from holdfast.store.port import RunRows, Select
 from holdfast.store.search import read_metadata
 

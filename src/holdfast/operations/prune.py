@@ -27,7 +27,7 @@ from holdfast.operations.packs import StoredChunks, estimate_removal, rewrite_sp
 from holdfast.operations.read import PAGE, known_run
 from holdfast.state import rope
 from holdfast.state.rope import verify_chunk
-from holdfast.store.journal_pruning import PRUNED, planned_pruning
+from holdfast.store.journal_prune import PRUNED, planned_pruning
 from holdfast.store.port import Select, SweepResult
 
 _NEWEST: Final = "newest"

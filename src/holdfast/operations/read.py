@@ -20,7 +20,7 @@ from holdfast.operations.views import position_of
 from holdfast.state.diff import diff as state_diff
 from holdfast.state.rope import decode
 from holdfast.store.checksum import verify_checksum, verify_run
-from holdfast.store.journal_pruning import last_of
+from holdfast.store.journal_prune import last_of
 from holdfast.store.port import RunQuery, Select
 
 PAGE = 200

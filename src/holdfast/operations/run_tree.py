@@ -21,7 +21,7 @@ from holdfast.operations.checkpoint_needs import needed
 from holdfast.operations.context import StoreContext
 from holdfast.operations.views import checked_checkpoint, decode_body, encode_body, next_position
 from holdfast.store.checksum import verify_checksum, verify_run
-from holdfast.store.journal_pruning import PRUNED, last_of
+from holdfast.store.journal_prune import PRUNED, last_of
 from holdfast.store.port import RunRows
 
 if TYPE_CHECKING:  # the engine is only loaded when the run of a workflow is copied

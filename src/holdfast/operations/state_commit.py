@@ -18,9 +18,9 @@ from holdfast.drivers import Plan
 from holdfast.model.commit import Commit, Committed, NewAttachment, NewCheckpoint, Outcome, Reason, Refused
 from holdfast.operations.context import Access, RunCache, StoreContext
 from holdfast.operations.packs import PACK_EVERY, pack_after_save
+from holdfast.state.change_stamps import Tracking
 from holdfast.state.encoder import SPLIT_MIN, Encoded, Memo, encode
 from holdfast.state.tracked_encoder import TrackedState, encode_tracked
-from holdfast.state.tracking import Tracking
 
 Rooted = NewCheckpoint | NewAttachment
 AnyEncoded = Encoded | TrackedState

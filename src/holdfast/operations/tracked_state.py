@@ -12,9 +12,9 @@ from holdfast.operations import views
 from holdfast.operations.context import Access
 from holdfast.operations.read import load_checkpoint, selection
 from holdfast.operations.write import save
+from holdfast.state.change_stamps import clock
 from holdfast.state.settlement import settle_part, to_tracked
 from holdfast.state.tracked import TrackedDict, TrackedList
-from holdfast.state.tracking import clock
 
 S = TypeVar("S")
 Opened = TypeVar("Opened")

@@ -17,7 +17,7 @@ from holdfast.operations.views import checked_checkpoint, checkpoint_place, effe
 from holdfast.state.rope import decode
 from holdfast.store.capabilities import Diagnostics
 from holdfast.store.checksum import verify_checksum, verify_run
-from holdfast.store.journal_pruning import PRUNED, last_of
+from holdfast.store.journal_prune import PRUNED, last_of
 from holdfast.store.port import RunQuery, Select
 
 _PAGE = 200

@@ -19,7 +19,7 @@ from holdfast.state import compression as bodies
 from holdfast.state.headers import map_header
 from holdfast.state.values import pack, pack_sorted, unpack
 from holdfast.store.checksum import verify_checksum, verify_run
-from holdfast.store.journal_pruning import last_of
+from holdfast.store.journal_prune import last_of
 from holdfast.store.search import read_metadata, tag
 
 RUN_CURSOR = "runs."

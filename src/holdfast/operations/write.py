@@ -23,7 +23,7 @@ from holdfast.model.views import Saved, StoredDict
 from holdfast.operations.context import Access, require_committed
 from holdfast.operations.state_commit import commit_values
 from holdfast.operations.views import encode_body, metadata_pairs, position_of
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 from holdfast.store.search import write_metadata
 
 

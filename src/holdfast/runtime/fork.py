@@ -33,7 +33,7 @@ from holdfast.runtime.rollback import check_basis, take_back_to
 from holdfast.runtime.run_history import Base, RunHistory, read_history
 from holdfast.runtime.start import new_run_id
 from holdfast.state.values import pack, pack_sorted
-from holdfast.store.journal_pruning import last_of
+from holdfast.store.journal_prune import last_of
 from holdfast.store.port import RunRows
 from holdfast.store.search import write_metadata
 

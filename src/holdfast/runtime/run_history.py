@@ -20,7 +20,7 @@ from holdfast.operations.read import known_run
 from holdfast.operations.views import checked_checkpoint, decode_body, position_of
 from holdfast.runtime.replay_input import entry_data, resume_of
 from holdfast.store.checksum import verify_checksum
-from holdfast.store.journal_pruning import PRUNED, last_of
+from holdfast.store.journal_prune import PRUNED, last_of
 
 _ENDS: Final = ("completed", "failed", "cancelling", "cancelled")
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast.state.chunking import Hunk, Pages
+from holdfast.state.chunker import Hunk, Pages
 
 _EDITS_MAX: Final = 1024
 _NEAR: Final = 64

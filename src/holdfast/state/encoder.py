@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import LimitExceeded, Unstorable
 from holdfast.limits import DEPTH_MAX, STATE_BYTES_MAX
-from holdfast.state.chunking import Hunk, Pager, Pages, rebuild
+from holdfast.state.chunker import Hunk, Pager, Pages, rebuild
 from holdfast.state.headers import array_header, blob_header, header_size, map_header
 from holdfast.state.rope import Link, Segment, chunk_hash, link, weight, write
 from holdfast.state.values import check_storable, pack, pack_unchecked, plain_value

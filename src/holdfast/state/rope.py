@@ -2,7 +2,7 @@
 
 A state is one string of MessagePack bytes. It is stored as a rope: a sequence of *literals* (bytes) and *links* (the
 hash of a chunk whose content belongs here). A chunk is a leaf, which is only bytes, or a node, which is a rope. The
-reader fetches all chunks, verifies every byte, joins them and decodes the string once. `chunking` decides where the
+reader fetches all chunks, verifies every byte, joins them and decodes the string once. `chunker` decides where the
 string is divided; any division can be read.
 
     root    := 0x01 bytes                          the whole string, for small states

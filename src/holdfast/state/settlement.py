@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.limits import DEPTH_MAX
+from holdfast.state.change_stamps import IMMUTABLE, Tracking, adopt, clock, is_immutable, parts_of
 from holdfast.state.tracked import copy_tracked, read_settled
-from holdfast.state.tracking import IMMUTABLE, Tracking, adopt, clock, is_immutable, parts_of
 
 
 def to_tracked(value: object, depth: int = 0) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 from holdfast.limits import DEPTH_MAX
-from holdfast.state.tracking import IMMUTABLE, Tracking, adopt, change, clock
+from holdfast.state.change_stamps import IMMUTABLE, Tracking, adopt, change, clock
 from holdfast.state.values import add_container
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import msgspec
 
 from holdfast.errors import LimitExceeded, Unstorable
 from holdfast.limits import DEPTH_MAX, TRACKED_STATE_BYTES_MAX
-from holdfast.state.chunking import Cursor, Hunk, Pager, Pages, rebuild
+from holdfast.state.change_stamps import IMMUTABLE, Tracking, clock, is_immutable
+from holdfast.state.chunker import Cursor, Hunk, Pager, Pages, rebuild
 from holdfast.state.edit_log import EditLog
 from holdfast.state.encoder import (
     EMBED_MAX,
@@ -36,7 +37,6 @@ from holdfast.state.encoder import (
 from holdfast.state.headers import array_header, map_header
 from holdfast.state.rope import Segment, weight, write
 from holdfast.state.settlement import end_settling, settle, settle_part
-from holdfast.state.tracking import IMMUTABLE, Tracking, clock, is_immutable
 from holdfast.state.values import NATIVE, check_storable, pack
 
 _SNAPSHOT_MAX: Final = 256

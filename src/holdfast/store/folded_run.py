@@ -27,7 +27,7 @@ from holdfast.model.rows import (
     TimerRow,
 )
 from holdfast.store.decide import Decision
-from holdfast.store.journal_pruning import PRUNED, ChooseEntries, entries_between, heads_after, last_of, planned_pruning
+from holdfast.store.journal_prune import PRUNED, ChooseEntries, entries_between, heads_after, last_of, planned_pruning
 from holdfast.store.port import Key, Kind, RunRows, ScanMark, Select
 
 

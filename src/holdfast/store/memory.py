@@ -18,7 +18,7 @@ from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import Decision, decide, is_live
 from holdfast.store.folded_reads import FoldedReads
 from holdfast.store.folded_run import FoldedRun, FoldedTransactionReads, change_of
-from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.journal_prune import ChooseEntries
 from holdfast.store.port import Choose, Mark, RunQuery, ScanMark, SweepResult
 
 

@@ -35,7 +35,7 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
-from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.journal_prune import ChooseEntries
 from holdfast.store.packs import NewPack, PackedChunks, Packs
 
 
@@ -202,7 +202,7 @@ class StorePort(ABC):
         needed in the meantime is not removed. A lane that loses its newest checkpoint goes back, in the same
         transaction, to the newest that remains on it, or to none; the run's row then gets a new commit id and keeps its
         `serial`. With `reopen`, a completed run whose default lane goes back becomes waiting, because its newest
-        checkpoint may no longer be its end. The claim is not checked. `store.journal_pruning` computes the heads.
+        checkpoint may no longer be its end. The claim is not checked. `store.journal_prune` computes the heads.
         """
 
     @abstractmethod
@@ -211,7 +211,7 @@ class StorePort(ABC):
 
         `choose` gets the run's row and its checkpoints (oldest first) inside the transaction. Ranges that touch each
         other, or a range pruned earlier, become one. The claim is not checked; of the run's row only the commit id
-        changes. Returns the number of entries removed. `holdfast.store.journal_pruning` defines the rows.
+        changes. Returns the number of entries removed. `holdfast.store.journal_prune` defines the rows.
         """
 
     @abstractmethod

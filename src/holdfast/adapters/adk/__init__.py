@@ -14,7 +14,7 @@ except ImportError as error:
         raise
     raise ImportError('holdfast.adapters.adk needs google-adk; pip install "holdfast[adk]"', name=error.name) from error
 
-from holdfast.adapters.adk.plugin import HoldfastPlugin
+from holdfast.adapters.adk.adk_plugin import HoldfastPlugin
 from holdfast.adapters.adk.session_service import HoldfastSessionService
 from holdfast.adapters.shared.calls import AgentStopped, ToolPolicy, idempotency_key
 

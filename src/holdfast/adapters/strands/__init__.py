@@ -16,7 +16,7 @@ except ImportError as error:
     raise ImportError(message, name=error.name) from error
 
 from holdfast.adapters.shared.calls import AgentStopped, ToolPolicy, idempotency_key
-from holdfast.adapters.strands.plugin import HoldfastPlugin
 from holdfast.adapters.strands.session_repository import HoldfastSessionRepository
+from holdfast.adapters.strands.strands_plugin import HoldfastPlugin
 
 __all__ = ["AgentStopped", "HoldfastPlugin", "HoldfastSessionRepository", "ToolPolicy", "idempotency_key"]

@@ -28,7 +28,7 @@ from holdfast.operations.context import require_committed
 from holdfast.operations.read import known_run
 from holdfast.operations.store import Store
 from holdfast.operations.views import metadata_pairs, run_info
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 
 CONVERTERS: Final[dict[str, Converter]] = {
     "car": CarConverter(),

@@ -25,7 +25,7 @@ from holdfast.model.views import Checkpoint, Effect, Entry, Problem, RunInfo
 from holdfast.operations.context import StoreContext
 from holdfast.operations.state_commit import BulkEncoder
 from holdfast.operations.views import encode_body, metadata_pairs
-from holdfast.store.journal_pruning import PRUNED, pruned_body
+from holdfast.store.journal_prune import PRUNED, pruned_body
 from holdfast.store.search import write_metadata
 
 FORMAT: Final = "format"

@@ -37,7 +37,7 @@ from holdfast.store.directory.directory_reads import DirectoryReads
 from holdfast.store.directory.index import Family
 from holdfast.store.directory.run_journal import RunJournal
 from holdfast.store.folded_run import Change, FoldedRun, FoldedTransactionReads, change_of
-from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.journal_prune import ChooseEntries
 from holdfast.store.packs import NewPack
 from holdfast.store.port import Choose, Mark, ScanMark, Select, SweepResult
 

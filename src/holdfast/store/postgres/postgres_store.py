@@ -25,10 +25,10 @@ from holdfast.model.commit import Commit, Committed, Outcome, Refused, TakeClaim
 from holdfast.model.rows import CheckpointRow, RunRow
 from holdfast.store.capabilities import Presence
 from holdfast.store.group_commit import part_of
-from holdfast.store.journal_pruning import ChooseEntries
+from holdfast.store.journal_prune import ChooseEntries
 from holdfast.store.packs import NewPack
 from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
-from holdfast.store.postgres import migrations, packs
+from holdfast.store.postgres import migrations, postgres_packs
 from holdfast.store.postgres import prune as pruning
 from holdfast.store.postgres.dialect import Texts, quoted, statements_for
 from holdfast.store.postgres.listener import Listener
@@ -122,7 +122,7 @@ class PostgresStore(PostgresReads):
 
     def pack(self, family: int, pack: NewPack) -> bool:
         sequence = f"{quoted(self._schema)}.pack_numbers"
-        return self._change("", lambda writer, _before: packs.pack(writer, sequence, family, pack))
+        return self._change("", lambda writer, _before: postgres_packs.pack(writer, sequence, family, pack))
 
     def delete_run(
         self, run_id: str, seen: bytes | None = None, family: frozenset[int] | None = None

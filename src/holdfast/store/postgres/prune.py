@@ -12,10 +12,10 @@ from holdfast.model.commit import Committed, Reason, Refused
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import is_live
-from holdfast.store.journal_pruning import ChooseEntries, HeadMove, heads_after, last_of, planned_pruning
+from holdfast.store.journal_prune import ChooseEntries, HeadMove, heads_after, last_of, planned_pruning
 from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
 from holdfast.store.postgres.dialect import Bigints, Statements, columns_of
-from holdfast.store.postgres.packs import remove_chunks
+from holdfast.store.postgres.postgres_packs import remove_chunks
 from holdfast.store.postgres.postgres_reads import fetch_on, first
 from holdfast.store.postgres.postgres_writer import Writer
 from holdfast.store.postgres.transaction import EarlierAttempt, InDoubtCommit, RetryTransaction, Transaction

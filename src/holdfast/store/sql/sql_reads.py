@@ -23,7 +23,7 @@ from holdfast.model.rows import (
     RunRow,
     TimerRow,
 )
-from holdfast.store.journal_pruning import last_of
+from holdfast.store.journal_prune import last_of
 from holdfast.store.packs import Packs, PackSize, Place
 from holdfast.store.port import Key, Kind, RunQuery, RunRows, ScanMark, Select, Selected, StorePort, Usage
 from holdfast.store.sql.statements import (

@@ -23,15 +23,15 @@ from holdfast.model.commit import Commit, Committed, Outcome, Reason, Refused, T
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.store.checksum import next_epoch, verify_run
 from holdfast.store.decide import is_live
-from holdfast.store.journal_pruning import ChooseEntries, heads_after, last_of, planned_pruning
+from holdfast.store.journal_prune import ChooseEntries, heads_after, last_of, planned_pruning
 from holdfast.store.liveness import LockLiveness, OwnerLocks, all_claims
 from holdfast.store.packs import NewPack
 from holdfast.store.port import Choose, Mark, ScanMark, SweepResult
 from holdfast.store.search import read_metadata, tag
 from holdfast.store.sql.sql_reads import bound_limit, roots_after
 from holdfast.store.sql.statements import ENTRIES, key_of, last_key, statements
-from holdfast.store.sqlite.packs import ChunkRemoved, move_to_pack, remove_chunks
 from holdfast.store.sqlite.sqlite_connection import Connector, ReaderBarrier, transaction
+from holdfast.store.sqlite.sqlite_packs import ChunkRemoved, move_to_pack, remove_chunks
 from holdfast.store.sqlite.sqlite_reads import SqliteReads, fetch_on
 from holdfast.store.sqlite.sqlite_writer import CommitOutcomeUnknown, Writer
 

@@ -17,7 +17,7 @@ from holdfast.testing.contract.commits import CommitContract, LedgerContract
 from holdfast.testing.contract.fork import ForkContract, LoadContract
 from holdfast.testing.contract.gates import CatalogContract, GateContract
 from holdfast.testing.contract.inbox import InboxContract
-from holdfast.testing.contract.journal_pruning import JournalPruningContract
+from holdfast.testing.contract.journal_prune import JournalPruningContract
 from holdfast.testing.contract.lane_heads import LaneHeadContract, ParentContract
 from holdfast.testing.contract.list import ListContract
 from holdfast.testing.contract.liveness import LivenessContract, TakeoverContract

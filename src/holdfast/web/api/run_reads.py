@@ -15,7 +15,7 @@ from holdfast.operations.read import find_checkpoint
 from holdfast.operations.views import checked_checkpoint, checkpoint_info
 from holdfast.state.json_preview import to_jsonable
 from holdfast.store.checksum import verify_run
-from holdfast.store.journal_pruning import PRUNED
+from holdfast.store.journal_prune import PRUNED
 from holdfast.store.port import CheckpointQuery, Select
 from holdfast.web.api import requests, schemas
 from holdfast.web.api.convert import Converter
