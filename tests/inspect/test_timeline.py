@@ -103,7 +103,7 @@ def test_the_wait_for_a_person_is_a_gap_and_so_is_the_wait_for_a_worker(stage: S
     stage.app.resume("r")
     seen = stage.seen()
     gaps = [(row.reason, row.duration_us) for row in seen.rows if row.kind == "gap"]
-    assert gaps == [("person", 3_600_000_000), ("nobody", 60_000_000)]
+    assert gaps == [("person", 3_600_000_000), ("unclaimed", 60_000_000)]
     assert seen.idle_us == 3_660_000_000
     asked = stage.row("ask")
     assert (asked.by, asked.result, asked.duration_us, asked.state) == ("ana", {"ok": True}, 3_600_000_000, "done")
@@ -125,7 +125,7 @@ def test_the_wait_for_the_next_attempt_is_a_gap(stage: Stage) -> None:
     assert stage.seen().standing.sentence == "waiting for the next attempt of flaky"
     stage.clock.advance(100)
     assert [(row.reason, row.duration_us) for row in stage.seen().rows if row.kind == "gap"] == [
-        ("retry", 60_000_000), ("nobody", 40_000_000),
+        ("retry", 60_000_000), ("unclaimed", 40_000_000),
     ]  # fmt: skip
     stage.app.resume("r")
     step = stage.row("step")
@@ -146,7 +146,7 @@ def test_sleeping_and_waiting_for_events_are_gaps(stage: Stage) -> None:
     stage.clock.advance(50)
     seen = stage.seen()
     assert [(row.reason, row.duration_us) for row in seen.rows if row.kind == "gap"] == [
-        ("timer", 600_000_000), ("nobody", 100_000_000), ("event", 50_000_000),
+        ("timer", 600_000_000), ("unclaimed", 100_000_000), ("event", 50_000_000),
     ]  # fmt: skip
     assert seen.standing.sentence == "waiting for the event 'shipped'"
     assert seen.standing.commands == (("holdfast", "send", "r", "shipped"),)
@@ -303,7 +303,7 @@ def test_a_run_without_a_workflow_has_its_entries_checkpoints_and_effects(stage:
     assert seen.rows[0].result == {"source": "loop"}
     assert seen.standing.sentence == "ready: not claimed; 1 effect is in doubt"
     stage.clock.advance(600)
-    assert (stage.seen().rows[-1].reason, stage.seen().rows[-1].duration_us) == ("nobody", 600_000_000)
+    assert (stage.seen().rows[-1].reason, stage.seen().rows[-1].duration_us) == ("unclaimed", 600_000_000)
 
 
 def test_only_checkpoints_have_a_timeline_too(stage: Stage) -> None:

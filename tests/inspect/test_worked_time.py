@@ -58,7 +58,7 @@ def test_an_answer_that_no_worker_has_taken_up_ends_the_wait_for_a_person(place:
     assert place.check() == (0, 10, 40)
     seen = timeline(place.store, "r")
     assert [(row.kind, row.reason, row.by, row.state) for row in seen.rows[1:]] == [
-        ("ask", "", "ana", "done"), ("gap", "person", None, "done"), ("gap", "nobody", None, "waiting")
+        ("ask", "", "ana", "done"), ("gap", "person", None, "done"), ("gap", "unclaimed", None, "waiting")
     ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ _TEXTS: Final = {
     "retry": "waited for the next attempt",
     "child": "waited for a child run",
     "paused": "was paused",
-    "nobody": "nothing was recorded",
+    "unclaimed": "nothing was recorded",
 }
 """By reason. Of several waits, the first in this order counts as the reason of a gap."""
 
@@ -157,7 +157,9 @@ def _began_us(together: list[JournalEntry], waits: dict[str, _OpenWait], busy_us
 def _reason_of(waits: dict[str, _OpenWait]) -> _OpenWait:
     """The wait that counts as the reason of a gap: gates without an answer come first."""
     order = list(_TEXTS)
-    return min([*waits.values(), _OpenWait("nobody", "")], key=lambda one: (order.index(one.reason), one.is_answered))
+    return min(
+        [*waits.values(), _OpenWait("unclaimed", "")], key=lambda one: (order.index(one.reason), one.is_answered)
+    )
 
 
 def _over_us(wait: _OpenWait, together: list[JournalEntry], end_us: int) -> int:
@@ -168,7 +170,7 @@ def _over_us(wait: _OpenWait, together: list[JournalEntry], end_us: int) -> int:
 
 def _split_gap(gap: Gap, over_us: int, least_us: int) -> list[Gap]:
     """The wait itself, and the time after it in which no process took the run."""
-    parts = [gap._replace(end_us=over_us), Gap(gap.after, "nobody", "", over_us, gap.end_us)]
+    parts = [gap._replace(end_us=over_us), Gap(gap.after, "unclaimed", "", over_us, gap.end_us)]
     return [part for part in parts if part.end_us is None or part.end_us - part.start_us >= least_us]
 
 

@@ -117,7 +117,7 @@ def build_timeline(core: StoreContext, past: StoredRun) -> Timeline:
         left_out=past.left_out,
         worked_us=sum(_length(life, span) for span in (find_work(past.entries) if workflow else ())),
         idle_us=sum(each for _, each in idle),
-        waited_us=sum(each for reason, each in idle if reason != "nobody"),
+        waited_us=sum(each for reason, each in idle if reason != "unclaimed"),
     )
 
 

@@ -69,7 +69,7 @@ class Row(View, frozen=True, kw_only=True):
     """The checkpoint that was committed with it."""
     next_node: str | None = None
     reason: str = ""
-    """Of a gap: `person`, `event`, `timer`, `child`, `retry`, `paused`, or `nobody` if no process worked on it."""
+    """Of a gap: `person`, `event`, `timer`, `child`, `retry`, `paused`, or `unclaimed` if no process worked on it."""
     count: int = 0
     """The number of branches of a map, turns of a loop, or pruned entries."""
 

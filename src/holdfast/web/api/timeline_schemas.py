@@ -47,7 +47,7 @@ class Row(Result, kw_only=True):
     error: Any
     checkpoint_id: str | None
     reason: str
-    """Of a gap: `person`, `event`, `timer`, `child`, `retry`, `paused` or `nobody`."""
+    """Of a gap: `person`, `event`, `timer`, `child`, `retry`, `paused` or `unclaimed`."""
     count: Count
     """The number of branches of a map, turns of a loop, or pruned entries."""
 
