@@ -26,8 +26,10 @@ from holdfast.store.sql.statements import (
     ITEMS,
     LANES,
     MESSAGES,
+    RUNS,
     TIMERS,
     statements,
+    update_run,
 )
 
 TABLES = {
@@ -65,7 +67,7 @@ def test_the_postgresql_migrations_have_a_column_for_each_field() -> None:
 
 
 def test_statements_read_and_write_every_field() -> None:
-    one = statements()["update_run"].partition(" WHERE ")[0]
+    one = update_run(tuple(RUNS.changing)).partition(" WHERE ")[0]
     many = statements_for("x")["update_runs"].decode()
     fixed = {"run", "run_id", "family", "incarnation", "origin", "created_us"}
     for name in RunRow.__struct_fields__:

@@ -52,6 +52,8 @@ class Decision(msgspec.Struct, gc=False):
     """False: everything is stored already, and nothing is written."""
     progress: bool = False
     """True: of the run's row only what `PROGRESS` names has changed."""
+    changes: dict[str, Any] = {}
+    """The fields of the run's row that have changed, with their new values."""
     checkpoints: Sequence[rows.CheckpointRow] = ()
     replaced: Sequence[rows.CheckpointRow] = ()
     lanes: Sequence[rows.LaneRow] = ()
@@ -86,7 +88,6 @@ class Draft(Decision, gc=False, kw_only=True):
     """None for a run that is being created, which has no rows yet."""
     position: int
     """The journal's last position once this commit is applied."""
-    changes: dict[str, Any]
 
     def now(self, field: str) -> Any:
         """A field of the run's row, with the changes so far."""
@@ -120,6 +121,7 @@ class Draft(Decision, gc=False, kw_only=True):
             changes["updated_us"] = self.now_us
         row = _replace(self.run, seal=0, **changes)
         self.run = with_checksum(row, row.incarnation)
+        changes["seal"] = row.seal
         return self
 
 

@@ -174,6 +174,14 @@ _LIST: Final = re.compile(r"<(?:(\w+)\.)?(\w+)>")
 
 
 @cache
+def update_run(columns: tuple[str, ...]) -> str:
+    """The statement that sets these columns of a run. SQLite writes every index again of which a column is named."""
+    assert {*columns} <= {*RUNS.changing}, columns
+    changes = ", ".join([f"{column} = ?" for column in columns])
+    return f"UPDATE runs SET {changes} WHERE run = ? AND commit_id = ?"  # noqa: S608 - names of fields
+
+
+@cache
 def statements() -> dict[str, str]:
     """The statements of `statements.sql` by name."""
     return parse_statements(read_sql(__file__, "statements.sql"))

@@ -2,17 +2,18 @@
 -- <name> stands for a list that statements.py derives from a row type, or for a list that a `columns` line defines;
 -- <alias.name> for the list with a table's alias before each column.
 
+-- The counter is the largest number of a run that was deleted: no number is used twice.
 -- name: new_run_number
-UPDATE counters SET value = value + 1 WHERE name = 'run' RETURNING value;
+SELECT max(value, coalesce((SELECT max(run) FROM runs), 0)) + 1 FROM counters WHERE name = 'run';
+
+-- name: skip_run_number
+UPDATE counters SET value = max(value, coalesce((SELECT max(run) FROM runs), 0)) + 1 WHERE name = 'run';
+
+-- name: note_deleted_run
+UPDATE counters SET value = ? WHERE name = 'run' AND value < ?;
 
 -- name: insert_run
 INSERT INTO runs (<run>) VALUES (<run_values>);
-
--- name: update_run
-UPDATE runs SET <run_changes> WHERE run = ? AND commit_id = ?;
-
--- name: update_run_progress
-UPDATE runs SET <progress_changes> WHERE run = ? AND commit_id = ?;
 
 -- name: run_by_id
 SELECT <run> FROM runs WHERE run_id = ?;

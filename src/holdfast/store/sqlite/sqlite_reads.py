@@ -12,11 +12,21 @@ import apsw
 
 from holdfast.clock import Clock
 from holdfast.errors import DamagedData
-from holdfast.model.rows import CheckpointRow, EffectRow, ItemRow, Row, RunRow, column_types
+from holdfast.model.rows import (
+    CheckpointRow,
+    EffectRow,
+    EntryRow,
+    GateRow,
+    ItemRow,
+    Row,
+    RunRow,
+    TimerRow,
+    column_types,
+)
 from holdfast.store.capabilities import About
 from holdfast.store.checksum import verify_checksum
 from holdfast.store.packs import PackedChunks, Place
-from holdfast.store.port import CheckpointQuery, Kind
+from holdfast.store.port import CheckpointQuery, Key, Kind
 from holdfast.store.search import Found, found_by_pages, is_wanted
 from holdfast.store.sql.sql_reads import SqlReads, bound_limit
 from holdfast.store.sql.statements import (
@@ -34,6 +44,11 @@ from holdfast.store.sql.statements import (
 from holdfast.store.sqlite.sqlite_connection import Connector
 
 Result = TypeVar("Result")
+
+_SHORT: Final = frozenset({EntryRow, GateRow, ItemRow, TimerRow})
+"""The rows that an execution reads, which are few in most runs."""
+_FEW: Final = 64
+"""The most rows that are read while writers wait; if there are more, all are read through another connection."""
 
 _BOOL_AT: Final[dict[type[Row], int]] = {
     kind: list(column_types(kind).values()).index(bool) for kind in (CheckpointRow, EffectRow, ItemRow)
@@ -68,6 +83,26 @@ class SqliteReads(SqlReads):
     @abstractmethod
     def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Call `work` with a connection that no other thread uses in the meantime."""
+
+    @abstractmethod
+    def _read_warm(self, work: Callable[[apsw.Connection], Result]) -> Result | None:
+        """Like `_read`, for little work and only if the connection that writes is idle; else None."""
+
+    def run(self, run_id: str) -> RunRow | None:
+        found = self._read_warm(lambda connection: fetch_on(connection)("run_by_id", run_id))
+        if found is None:
+            return super().run(run_id)
+        return RunRow(*found[0]) if found else None
+
+    def rows(
+        self, kind: type[Kind], run: int, after: int = 0, limit: int = -1, keys: Collection[Key] | None = None
+    ) -> list[Kind]:
+        if keys is None and kind in _SHORT:
+            few = _FEW if limit < 0 else min(limit, _FEW)
+            found = self._read_warm(lambda connection: self._list(fetch_on(connection), kind, run, after, few))
+            if found is not None and (len(found) < _FEW or len(found) == limit):
+                return found
+        return super().rows(kind, run, after, limit, keys)
 
     def _fetch(self, statement: str | Sequence[str], *bindings: object) -> list[Columns]:
         return self._read(lambda connection: fetch_on(connection)(statement, *bindings))

@@ -68,6 +68,8 @@ class SqliteStore(SqliteReads, LockLiveness):
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._writer: Writer | None = None
+        self._is_writing = False
+        """Whether a transaction is open, or a thread is about to begin one."""
         self._idle: deque[apsw.Connection] = deque()
         self._readers = ReaderBarrier()
 
@@ -77,12 +79,15 @@ class SqliteStore(SqliteReads, LockLiveness):
         if self._reserve is not None:
             self._reserve.check(commits, self._reusable_bytes)
         with self._lock:
+            self._is_writing = True
             try:
                 return (self._writer or self._opened_writer()).commit(commits)
             except CommitOutcomeUnknown as unknown:
                 return self._resolve(unknown)
             except apsw.Error as error:
                 raise self._translate(error) from error
+            finally:
+                self._is_writing = False
 
     def _reusable_bytes(self) -> int:
         """The bytes that prune and delete have freed inside the file."""
@@ -106,7 +111,7 @@ class SqliteStore(SqliteReads, LockLiveness):
                     writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 else:
                     with transaction(writer.connection):
-                        writer.connection.execute(statements()["new_run_number"]).fetchall()
+                        writer.connection.execute(statements()["skip_run_number"])
         except HoldfastError as error:
             raise StorageFailed(
                 f"{self.path}: the disk failed while committing ({cause}) and again while checking the outcome; "
@@ -232,6 +237,7 @@ class SqliteStore(SqliteReads, LockLiveness):
                 return Refused(Reason.CHANGED, row)
             if family is not None and {each.run for each in family_rows(writer.connection, row.family)} - family:
                 return Refused(Reason.CHANGED, row)
+            execute(sql["note_deleted_run"], (row.run, row.run))
             for table in ("checkpoints", "entries", "effects", "attachments", "items", "messages"):
                 execute(sql[f"delete_{table}"], (key_of(row.run, 0), last_key(row.run)))
             for table in ("lanes", "gates", "timers", "run"):
@@ -278,7 +284,7 @@ class SqliteStore(SqliteReads, LockLiveness):
     def _changing(self) -> Iterator[Writer]:
         """A write transaction."""
         with self._writing() as writer:
-            done = False
+            done, self._is_writing = False, True
             try:
                 with transaction(writer.connection):
                     yield writer
@@ -292,12 +298,30 @@ class SqliteStore(SqliteReads, LockLiveness):
                         "it is unknown whether the change was saved"
                     ) from error
                 raise
+            finally:
+                self._is_writing = False
 
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             with contextlib.suppress(apsw.Error):
                 writer.connection.close(True)
+
+    def _read_warm(self, work: Callable[[apsw.Connection], Result]) -> Result | None:
+        """Read a little through the connection that writes: its cache stays valid while no other process writes.
+
+        None if it is in use; then nothing was read.
+        """
+        if self._is_writing or self._writer is None:
+            return None
+        with self._lock:
+            writer = self._writer
+            if writer is None or self._closed or writer.connection.in_transaction:
+                return None
+            try:
+                return work(writer.connection)
+            except apsw.Error as error:
+                raise self._translate(error) from error
 
     def _read(self, work: Callable[[apsw.Connection], Result]) -> Result:
         readers, ticket = self._readers, object()

@@ -7,9 +7,11 @@ If the id differs, or if the decision is to refuse, the row is read and the deci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import apsw
+import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import DamagedData
@@ -27,11 +29,11 @@ from holdfast.store.sql.statements import (
     ITEMS,
     LANES,
     MESSAGES,
-    PROGRESS,
     RUNS,
     TIMERS,
     key_of,
     statements,
+    update_run,
 )
 from holdfast.store.sqlite.sqlite_connection import roll_back
 from holdfast.store.sqlite.sqlite_reads import fetch_on, sqlite_row_from
@@ -109,7 +111,7 @@ class Writer:
             return made.outcome()
         if row is None:
             self._execute(self._sql["insert_run"], RUNS.bind(made.run.run, made.run))
-        elif not self._update_run(row, made.run, progress=made.progress):
+        elif not self._update_run(row, made.changes):
             return None
         added = self._write(made, commit)
         if len(self._remembered) >= _REMEMBERED_MAX:
@@ -117,15 +119,16 @@ class Writer:
         self._remembered[commit.run_id] = made.run
         return made.outcome(added)
 
-    def _update_run(self, old: RunRow, new: RunRow, *, progress: bool = False) -> bool:
-        """Write the row if the stored one is still `old`."""
-        name, table = ("update_run_progress", PROGRESS) if progress else ("update_run", RUNS)
-        self._execute(self._sql[name], (*table.bind_changes(new), new.run, old.commit_id))
+    def _update_run(self, old: RunRow, changes: Mapping[str, Any]) -> bool:
+        """Write the fields that changed if the stored row is still `old`."""
+        self._execute(update_run(tuple(changes)), (*changes.values(), old.run, old.commit_id))
         return self.connection.changes() == 1
 
     def update_run(self, old: RunRow, new: RunRow) -> None:
         """Write a row that was read in this transaction."""
-        updated = self._update_run(old, new)
+        fields = RunRow.__struct_fields__
+        pairs = zip(fields, msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True)
+        updated = self._update_run(old, {name: value for name, before, value in pairs if value != before})
         assert updated, "the row was read in this transaction"
 
     def set_lanes(self, run: int, lanes: Sequence[LaneRow]) -> None:

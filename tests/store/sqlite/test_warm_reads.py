@@ -1,0 +1,99 @@
+"""Reads through the connection that writes see what is committed, and never wait for a transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.store.sqlite.sqlite_store import SqliteStore
+
+Look = Callable[[SqliteStore], object]
+
+
+def _run(port: SqliteStore) -> RunRow:
+    row = port.run("r")
+    assert row is not None
+    return row
+
+
+def _positions(port: SqliteStore) -> list[int]:
+    return [row.position for row in port.rows(EntryRow, _run(port).run)]
+
+
+LOOKS: list[Look] = [_run, _positions]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_read_during_a_transaction_sees_what_was_before_and_does_not_wait(
+    tmp_path: Path, look: Look, elsewhere: bool
+) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
+        port = store.port
+        assert isinstance(port, SqliteStore)
+        store.save("r", {"a": 1})
+        store.append("r", [{"kind": "note"}])
+        before, seen = look(port), []
+
+        def choose(_: list[CheckpointRow], __: list[EffectRow]) -> list[int]:
+            assert port._writer is not None
+            port._writer.connection.execute("UPDATE runs SET position = 0, owner = 'x'")
+            port._writer.connection.execute("DELETE FROM entries")
+            if elsewhere:
+                reader = threading.Thread(target=lambda: seen.append(look(port)))
+                reader.start()
+                reader.join()
+            else:
+                seen.append(look(port))
+            raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            port.prune("r", choose)
+        assert seen == [before]
+        assert look(port) == before
+
+
+def test_a_read_sees_the_commit_of_another_store(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    with holdfast.open(url) as store, holdfast.open(url) as other:
+        store.save("r", {"a": 1})
+        for number in range(1, 4):
+            other.append("r", [{"kind": "note"}])
+            port: Any = store.port
+            assert _run(port).position == number
+            assert _positions(port) == list(range(1, number + 1))
+
+
+def test_a_long_list_is_read_as_a_whole(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
+        port: Any = store.port
+        for count in (63, 64, 65, 200):
+            while (_run(port).position if port.run("r") else 0) < count:
+                store.append("r", [{"kind": "note"}])
+            assert len(port.rows(EntryRow, _run(port).run)) == count
+            assert len(port.rows(EntryRow, _run(port).run, 0, 64)) == min(count, 64)
+            assert len(port.rows(EntryRow, _run(port).run, 10, 100)) == min(count - 10, 100)
+
+
+def test_the_number_of_a_deleted_run_is_not_used_again(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    with holdfast.open(url) as store, holdfast.open(url) as other:
+        numbers = []
+        for run_id in ("a", "b", "c"):
+            store.save(run_id, {})
+        for run_id, again in (("c", "d"), ("d", "e"), ("a", "f")):
+            row = store.port.run(run_id)
+            assert row is not None
+            numbers.append(row.run)
+            other.delete(run_id)
+            store.save(again, {})
+        last = store.port.run("f")
+        assert last is not None
+        assert numbers == [3, 4, 1]
+        assert last.run == 6
