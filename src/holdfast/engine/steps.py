@@ -34,6 +34,8 @@ class StepSpec(msgspec.Struct, gc=False):
     key: str | None = None
     retry: Retry | int | None = None
     timeout_s: float | None = None
+    joins: bool = False
+    """Its result joins the next commit of its scope. Until then a crash repeats it, as one during the call does."""
 
     @property
     def given(self) -> Given:
@@ -127,7 +129,10 @@ def _execute(
     if scope.path:
         entry["in"] = scope.path
     scope.made.add(call)
-    yield from exe.write(scope, [entry], result=encoding)
+    if spec.joins:
+        scope.pending.append(entry)
+    else:
+        yield from exe.write(scope, [entry], result=encoding)
     return typed_result(spec.fn, result, call)
 
 

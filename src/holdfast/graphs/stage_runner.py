@@ -157,6 +157,7 @@ class RunStages:
 
     def _call(self, run: RunContext, step: Call, name: str, lookup: Lookup) -> object:
         spec = self._spec(step, name, lookup, None)
+        spec.joins = run is self.run  # the end of the turn is its commit
         return self.exe.codec.round_trip(run.drive(steps.step(self.exe, run.scope, spec)))
 
     def _effect(self, run: RunContext, step: Effect, name: str, lookup: Lookup) -> object:
