@@ -48,9 +48,19 @@ def test_an_answer_costs_two_commits(stage: Stage) -> None:
         return await run.ask("ok?", bool), run.attempt
 
     stage.start(flow)
+    read: list[str] = []
+    rows = stage.wire.rows
+
+    def record(kind: type[Any], *about: Any, **keys: Any) -> list[Any]:
+        read.append(kind.__name__)
+        return rows(kind, *about, **keys)
+
+    stage.wire.rows = record  # type: ignore[method-assign]
     del stage.wire.commits[:]
-    assert stage.app.answer(stage.run_id, True).result(240) == (True, 2)
+    handle = stage.app.answer(stage.run_id, True)
     assert len(stage.wire.commits) == 2
+    assert read == ["GateRow", "EntryRow", "ItemRow"]
+    assert handle.result(240) == (True, 2)
 
 
 def _calls(stage: Stage, look: Callable[..., Any]) -> dict[str, Waiting]:

@@ -252,3 +252,12 @@ def test_an_unknown_extension_is_said_to_be_newer() -> None:
 def test_a_damaged_extension_is_reported(code: int, payload: bytes) -> None:
     with contextlib.suppress(DamagedData):
         unpack(ormsgpack.packb(ormsgpack.Ext(code, payload)), "it")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("before", [0, 1, 15, 16, 17, 100])
+def test_a_number_that_is_not_finite_is_found_behind_any_number_of_others(bad: float, before: int) -> None:
+    noise: list[Any] = [0.5, "\u00cb\u007f", b"\xcb\x00\xcb"] * before
+    assert unpack(pack(noise), "x") == noise
+    with pytest.raises(Unstorable, match=rf"state\[{len(noise)}\]"):
+        pack([*noise, bad])

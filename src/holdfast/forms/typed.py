@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ from holdfast.forms.spec import (
 )
 
 T = TypeVar("T")
+_PLAIN: Final = (bool, int, float, str)
 
 
 def typed(answer: object, spec: object) -> Any:
@@ -57,6 +58,8 @@ def typed(answer: object, spec: object) -> Any:
 
 
 def _convert(value: Json, annotation: object, path: str) -> object:
+    if type(value) is annotation and annotation in _PLAIN:
+        return value
     declared = declared_in(annotation)
     if declared is not None and value is None and (declared.required is False or declared.default is None):
         return None

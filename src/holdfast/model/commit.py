@@ -242,12 +242,15 @@ class Commit(Part, frozen=True):
 def commit_bytes(commit: Commit) -> int:
     """The size of all values and states in a commit."""
     size = 0
-    for rooted in commit.checkpoints + commit.attachments:
-        size += len(rooted.root)
+    for checkpoint in commit.checkpoints:
+        size += len(checkpoint.root)
+    for attachment in commit.attachments:
+        size += len(attachment.root)
     for effect in commit.effects:
         size += len(effect.body) + len(effect.call)
-    for part in commit.entries + commit.chunks + commit.gates + commit.deliver + commit.send:
-        size += len(part.body)
+    for parts in (commit.entries, commit.chunks, commit.gates, commit.deliver, commit.send):
+        if parts:
+            size += sum([len(part.body) for part in parts])
     return size
 
 

@@ -144,7 +144,8 @@ def _answer_once(
         return None
     body = encode_body(app.core, plain, "an answer")
     item = NewItem("answer", info.gate, item_key("answer", actor.via, app.token(12)), by, body, chosen.seal)
-    return (yield from deliver(app, row, item, here=here))
+    claimed = yield from deliver(app, row, item, here=here)
+    return None if claimed is None else claimed._replace(answered=(chosen.gate, gate_body(row, chosen)))
 
 
 def _replace_body(app: AppCore, row: RunRow, chosen: GateRow, body: EntryData) -> Plan[None]:

@@ -60,6 +60,8 @@ class Claimed(NamedTuple):
     """A rollback continues although an undo fails."""
     creation: Creation | None = None
     """Set if the run does not exist yet."""
+    answered: tuple[str, EntryData] | None = None
+    """The gate that was answered with the claim, and its body; it does not change any more."""
 
 
 class Start(msgspec.Struct):

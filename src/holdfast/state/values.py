@@ -54,7 +54,7 @@ _STUB: Final = 127
 _STANDINS_MAX: Final = 10
 """The longest chain of conversions of one value, for example an enum of models."""
 _FLOAT: Final = 0xCB
-_HIGH_FLOATS: Final = (b"\xcb\x7f", b"\xcb\xff")
+_NAN, _NEGATIVE_NAN = b"\xcb\x7f", b"\xcb\xff"
 """The first bytes of NaN and the infinities. Other data may match too; the slow check decides."""
 
 _packb = ormsgpack.packb
@@ -63,7 +63,7 @@ _packb = ormsgpack.packb
 def pack(value: object, depth: int = 0, options: int = _OPTIONS) -> bytes:
     """Encode `value`, which is `depth` containers deep in the state. Raises Unstorable with the path within it."""
     data = pack_unchecked(value, depth, options)
-    if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
+    if _FLOAT in data and ((0x7F in data and _NAN in data) or (0xFF in data and _NEGATIVE_NAN in data)):
         check_storable(value, depth)
     return data
 
@@ -91,7 +91,7 @@ def canonical_bytes(value: object) -> bytes:
         data: bytes = _packb(value, _to_container, _OPTIONS | ormsgpack.OPT_SORT_KEYS)
     except Exception:  # a type that C alone cannot encode, or a value that cannot be stored
         return pack_sorted(value)
-    if _FLOAT in data and (_HIGH_FLOATS[0] in data or _HIGH_FLOATS[1] in data):
+    if _FLOAT in data and ((0x7F in data and _NAN in data) or (0xFF in data and _NEGATIVE_NAN in data)):
         check_storable(value)
     return data
 
