@@ -46,7 +46,7 @@ def keep(value: Any) -> Any:
 @DBOS.workflow()  # type: ignore[untyped-decorator, unused-ignore]
 def workflow(name: str) -> None:
     """Takes steps as they are asked for, until it is told to end."""
-    queue = _work[name]  # it is forgotten before the last word has come
+    queue = _work[name]
     while (work := queue.get()) is not None:
         values, done = work
         done.put(timed(keep, values))
@@ -88,8 +88,9 @@ class Running:
 
     def close(self) -> None:
         for name, handle in self._handles.items():
-            _work.pop(name).put(None)
+            _work[name].put(None)
             handle.get_result()
+            del _work[name]  # not before: the workflow may begin only now, when a worker of DBOS is free
         DBOS.destroy()
 
 
