@@ -209,12 +209,10 @@ class SqliteStore(SqliteReads, LockLiveness):
         return SweepResult(chunks, size)
 
     def pack(self, family: int, pack: NewPack) -> bool:
-        try:
-            with self._changing() as writer:
-                move_to_pack(writer.connection, family, pack)
-        except ChunkRemoved:
-            return False
-        return True
+        with contextlib.suppress(ChunkRemoved), self._changing() as writer:
+            move_to_pack(writer.connection, family, pack)
+            return True
+        return False
 
     def _late_roots(self, connection: apsw.Connection, family: int, seen: dict[int, ScanMark]) -> list[bytes]:
         late = []
