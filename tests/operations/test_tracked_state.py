@@ -213,3 +213,15 @@ def test_the_state_of_a_run_is_tracked_across_turns_pauses_forks_and_rollbacks(t
         assert [part for part in loaded.state["messages"] if isinstance(part, str)] == ["yes", "on"]
         assert fork is not None
         assert not app.store.verify().problems
+
+
+def test_a_part_of_a_tracked_state_can_be_metadata_or_attachments(store: holdfast.Store) -> None:
+    tracked = store.tracked("parts")
+    tracked.state.update({"facts": {"team": "billing"}, "files": {"draft": "text"}})
+    tracked.save()
+    store.save("other", {}, checkpoint_id="first", metadata=tracked.state["facts"])
+    store.attach_all("other", "first", tracked.state["files"])
+    loaded = store.load("other")
+    assert loaded is not None
+    assert loaded.metadata == {"team": "billing"}
+    assert store.attachments("other", "first") == {"draft": "text"}

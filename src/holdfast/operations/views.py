@@ -134,7 +134,7 @@ def moment(us: int) -> dt.datetime:
 
 def metadata_pairs(metadata: object) -> tuple[tuple[str, bytes], ...]:
     """The metadata of a caller as keys and encoded values. Keys are any text, values are anything storable."""
-    if type(metadata) is not dict:
+    if not isinstance(metadata, dict):
         raise InvalidInput(f"metadata must be a dict, not {type(metadata).__name__}")
     pairs, size = [], 0
     for key, value in metadata.items():

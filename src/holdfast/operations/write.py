@@ -199,7 +199,7 @@ def attach_all(
     Example:
         store.attach_all("run-1", checkpoint_id, {"draft": "…", "notes": []}, existing="keep")
     """
-    if type(values) is not dict or not values:
+    if not isinstance(values, dict) or not values:
         raise InvalidInput(f"attach_all needs a dict with at least one value, not {values!r}")
     if existing not in ("error", "keep", "replace"):
         raise InvalidInput(f'existing must be "error", "keep" or "replace", not {existing!r}')

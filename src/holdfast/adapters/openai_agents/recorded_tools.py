@@ -35,6 +35,7 @@ from holdfast.adapters.shared.calls import (
 from holdfast.engine.failures import NOT_DONE, Classifier, Verdict
 from holdfast.errors import InvalidInput, StepFailed
 from holdfast.runtime.async_run import AsyncRun
+from holdfast.state.tracked import TrackedDict, TrackedList
 
 _LOCAL: Final = (
     agents.ApplyPatchTool,
@@ -244,9 +245,9 @@ def _to_plain(tool: agents.FunctionTool, result: Any) -> Any:
 
 
 def _is_plain(value: object) -> bool:
-    if type(value) is list:
+    if type(value) in (list, TrackedList):
         return all(map(_is_plain, value))
-    if type(value) is dict:
+    if type(value) in (dict, TrackedDict):
         return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
     return value is None or type(value) in (str, int, float, bool)
 
