@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from holdfast.state import chunking, encoder, tracked_encoder
+from holdfast.state import chunker, encoder, tracked_encoder
 from holdfast.state.encoder import encode
 from holdfast.state.rope import decode
 from holdfast.state.settlement import to_tracked
@@ -23,7 +23,7 @@ from tests.state.tracked_saves import plain
 from tests.strategies import exactly
 
 _TINY: dict[Any, dict[str, int]] = {
-    chunking: {"LEAF": 8, "LEAF_MIN": 8, "LEAF_MAX": 40, "PAGE": 16, "PAGE_MIN": 16, "PAGE_MAX": 200}
+    chunker: {"LEAF": 8, "LEAF_MIN": 8, "LEAF_MAX": 40, "PAGE": 16, "PAGE_MIN": 16, "PAGE_MAX": 200}
     | {"FANOUT": 2, "FANOUT_MIN": 2, "FANOUT_MAX": 5},
     encoder: {
         "SPLIT_MIN": 100,
