@@ -12,6 +12,8 @@ import pytest
 from holdfast import AsyncRun, DidNotHappen, Run, RunFailed
 from holdfast.errors import InputConflict, RunNotFound, StorageFailed
 from holdfast.model.commit import Commit
+from holdfast.runtime import execute
+from holdfast.runtime.interpreter import Interpreter
 from tests.harness import Stage, until
 
 Waiting = Callable[[AsyncRun], Awaitable[Any]]
@@ -238,6 +240,38 @@ def test_a_run_whose_code_works_for_long_before_its_first_call_is_created_meanwh
     assert alone.start(flow).status() == "waiting"
     assert alone.app.answer(alone.run_id, True).result(240) == "yes"
     assert [entry["kind"] for entry in alone.journal()] == ["started", "asked", "answered", "completed"]
+
+
+@pytest.mark.parametrize("reads", range(1, 5))
+@pytest.mark.parametrize("first", ["ask", "step"])
+def test_the_first_call_may_find_the_run_created_at_any_moment(
+    alone: Stage, monkeypatch: pytest.MonkeyPatch, first: str, reads: int
+) -> None:
+    """The thread that renews leases creates it just after the call has looked for the `reads`-th time."""
+
+    class Overtaken(Interpreter):
+        looks = 0
+
+        @property
+        def creation(self) -> Commit | None:
+            pending = self.pending
+            self.looks += 1
+            if pending is not None and self.looks == reads:
+                self.note_created(self.core.committer.commit(pending))
+            return pending
+
+        @creation.setter
+        def creation(self, pending: Commit | None) -> None:
+            self.pending = pending
+
+    monkeypatch.setattr(execute, "Interpreter", Overtaken)
+
+    @alone.flow
+    async def flow(run: AsyncRun) -> Any:
+        return await run.ask("ok?", bool) if first == "ask" else await run.step(len, "ab")
+
+    assert alone.start(flow).status() == ("waiting" if first == "ask" else "completed")
+    assert len(alone.journal("started")) == 1
 
 
 def test_a_task_that_is_cancelled_while_it_creates_the_run_lets_the_others_continue(awaiting: Stage) -> None:

@@ -156,8 +156,9 @@ class Interpreter:
     def _execute(self, command: object) -> Plan[object]:
         kind = type(command)
         is_free = kind in self._do or (isinstance(command, c.Write) and command.is_wait)
-        if self.creation is not None and not is_free:
-            yield from self._create()
+        creation = self.creation  # another thread may create the run at any moment
+        if creation is not None and not is_free:
+            yield from self._create(creation)
         if isinstance(command, c.Write):
             if any(mark.state == "intent" for mark in command.marks):
                 yield from self._ensure_alive()  # else an effect that never began would stay in doubt
@@ -209,22 +210,23 @@ class Interpreter:
 
     # --- the creation ------------------------------------------------------------------------------------------------
 
-    def _create(self) -> Plan[None]:
+    def _create(self, creation: Commit) -> Plan[None]:
         """Create and claim the run."""
-        assert self.creation is not None
         asked_at = time.monotonic()
         try:
-            outcome = yield from take_claim(self.app, self.creation)
+            outcome = yield from take_claim(self.app, creation)
         except StorageError as error:
             raise self._stop(error) from error
         self.lease_until = asked_at + self.lease_s
-        if self.creation is not None and not self.note_created(outcome) and isinstance(outcome, Refused):
-            raise self._refused(self.creation, outcome)
+        if not self.note_created(outcome) and isinstance(outcome, Refused):
+            raise self._refused(creation, outcome)
 
     def note_created(self, outcome: Outcome) -> bool:
         """Whether the run exists now and is this one; several threads or tasks of it may create it at once."""
         row = outcome.run
         if row is None or row.incarnation != self.row.incarnation:
+            return False
+        if isinstance(outcome, Refused) and outcome.reason != Reason.RUN_EXISTS:  # the row was not stored
             return False
         self.row, self.creation = row, None
         return True
@@ -274,8 +276,9 @@ class Interpreter:
             raise self.exe.stopped
         commit = self._commit(write)
         outcome: Outcome | None = None
-        if self.creation is not None:
-            both = _with_creation(self.creation, commit)
+        creation = self.creation
+        if creation is not None:
+            both = _with_creation(creation, commit)
             outcome = yield from self._send(both, write)
             if not self.note_created(outcome) and isinstance(outcome, Refused):
                 raise self._refused(both, outcome)
