@@ -156,3 +156,31 @@ def test_commits_of_each_run_stay_in_order_though_callers_are_cancelled(store: h
         assert stored == sorted(set(stored))
         assert set(done) <= set(stored)
     assert store.verify().problems == []
+
+
+def test_a_session_whose_prepared_statements_were_dropped_is_replaced(store: holdfast.Store) -> None:
+    """A pooler that gives the session to another client may do that, or may leave statements of that client in it."""
+    run_id = run_of(0)
+    store.save(run_id, 1)
+    for number, statement in enumerate(("DISCARD ALL", "DEALLOCATE ALL"), start=2):
+        assert isinstance(store.port, PostgresStore)
+        writer = store.port._writer_of(run_id).writer
+        assert writer is not None
+        writer.link.execute(statement)
+        store.save(run_id, number)
+        found = store.load(run_id)
+        assert found is not None
+        assert found.state == number
+
+
+def test_a_statement_that_another_client_has_prepared_is_no_error(store: holdfast.Store) -> None:
+    run_id = run_of(1)
+    assert isinstance(store.port, PostgresStore)
+    writer = store.port._writer_of(run_id).writer
+    assert writer is not None
+    writer.link.execute("PREPARE save_one AS SELECT 1", prepare=False)
+    store.save(run_id, 1)
+    store.save(run_id, 2)
+    found = store.load(run_id)
+    assert found is not None
+    assert found.state == 2

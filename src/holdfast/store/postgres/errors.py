@@ -34,7 +34,8 @@ _BUSY: Final = (
     pg.SerializationFailure,
     pg.TooManyConnections,
 )
-_RETRYABLE: Final = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation)
+_RESET: Final = (pg.InvalidSqlStatementName, pg.DuplicatePreparedStatement)
+_RETRYABLE: Final = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, *_RESET)
 _ADVICE: Final[tuple[tuple[tuple[type[psycopg.Error], ...], str], ...]] = (
     ((pg.InvalidPassword, pg.InvalidAuthorizationSpecification), "check user and password"),
     ((pg.InvalidCatalogName,), "create the database, or name another in the URL"),
@@ -60,6 +61,11 @@ _TEXTS: Final = (
 def is_worth_another_try(error: psycopg.Error) -> bool:
     """Whether the same transaction may succeed if it is retried at once."""
     return isinstance(error, _RETRYABLE)
+
+
+def is_reset(error: psycopg.Error) -> bool:
+    """Whether the session has not the prepared statements that it should have, for example after DISCARD ALL."""
+    return isinstance(error, _RESET)
 
 
 def is_starting(error: psycopg.Error) -> bool:

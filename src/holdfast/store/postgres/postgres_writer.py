@@ -24,7 +24,14 @@ from holdfast.model.commit import Commit, Committed, Outcome, TakeClaim
 from holdfast.model.rows import RunRow
 from holdfast.store.postgres import write_batch
 from holdfast.store.postgres.dialect import Texts
-from holdfast.store.postgres.errors import interrupt_behind, is_broken, is_idle, is_worth_another_try, translated
+from holdfast.store.postgres.errors import (
+    interrupt_behind,
+    is_broken,
+    is_idle,
+    is_reset,
+    is_worth_another_try,
+    translated,
+)
 from holdfast.store.postgres.postgres_connection import Connection, Connector
 from holdfast.store.postgres.prepared import PreparedStatements
 from holdfast.store.postgres.transaction import (
@@ -234,6 +241,8 @@ class RetryingWriter:
             if time.monotonic() < until:
                 return
         elif is_worth_another_try(error) and tries < _TRIES:
+            if is_reset(error):
+                self.drop()
             self._pause(tries, error, in_doubt=in_doubt)
             return
         found = translated(error, self._opener.settings.shown, self._opener.timeout_s)
