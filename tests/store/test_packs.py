@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 import holdfast
 from holdfast import Keep, Store
 from holdfast.errors import DamagedData, RunNotFound, StorageBusy
+from holdfast.limits import PACK_BYTES_MAX
 from holdfast.operations.packs import PACK_EVERY, StoredChunks, pack_loose
+from holdfast.state.compression import Compressor, beginning
 from holdfast.store.packs import NewPack
 from tests.store.postgres.shared_servers import new_url
 
@@ -29,6 +32,11 @@ def family_of(store: Store, run_id: str) -> int:
 
 def pack_all(store: Store, run_id: str) -> int:
     return pack_loose(store.access.core, family_of(store, run_id), 100, chunks_min=1)
+
+
+def pack_all_if_allowed(store: Store, run_id: str) -> None:
+    with contextlib.suppress(DamagedData):
+        pack_all(store, run_id)
 
 
 # --- races -----------------------------------------------------------------------------------------------------------
@@ -168,6 +176,40 @@ def test_a_damaged_chunk_is_not_packed(packed: str) -> None:
         change(packed, "UPDATE chunks SET body = x'00ff' WHERE id = (SELECT max(id) FROM chunks)")
         assert pack_all(store, "run") == 0
         assert StoredChunks(store.port, family_of(store, "run")).places == {}
+
+
+@pytest.mark.parametrize("at", [4, 20])
+def test_nothing_is_removed_beside_a_damaged_pack_of_a_directory(tmp_path: Path, at: int) -> None:
+    with holdfast.open(f"dir:{tmp_path / 'runs'}") as store:
+        for turn in range(1, 31):
+            store.save("run", conversation(turn))
+            if turn in (15, 30):
+                assert pack_all(store, "run") == 1
+    path = max(tmp_path.glob("runs/families/*/packs/*"), key=lambda each: each.stat().st_size)
+    content = path.read_bytes()
+    path.write_bytes(content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :])  # the array, or a chunk's name
+    with holdfast.open(f"dir:{tmp_path / 'runs'}") as store:
+        before = StoredChunks(store.port, family_of(store, "run")).names
+        report = store.prune("run", Keep(last=20))
+        assert report.damage is not None
+        assert path.name in report.damage
+        store.save("run", conversation(31))
+        pack_all_if_allowed(store, "run")
+        assert before <= StoredChunks(store.port, family_of(store, "run")).names
+        assert any(path.name in problem.reason for problem in store.verify().problems)
+    path.write_bytes(content)
+    with holdfast.open(f"dir:{tmp_path / 'runs'}") as store:
+        assert store.prune("run", Keep(last=20)).damage is None
+        assert store.load("run").state == conversation(31)  # type: ignore[union-attr]
+        checked = store.verify()
+        assert (checked.problems, checked.unused_chunks) == ([], 0)
+
+
+@pytest.mark.parametrize("size", [-1, PACK_BYTES_MAX + 1, 2**62])
+def test_no_more_than_a_pack_is_decompressed(size: int) -> None:
+    bomb = Compressor().body(bytes(8 * PACK_BYTES_MAX))
+    with pytest.raises(DamagedData, match="up to byte"):
+        beginning(bomb, size, "a pack")
 
 
 # --- saves -----------------------------------------------------------------------------------------------------------

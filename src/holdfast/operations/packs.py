@@ -63,7 +63,7 @@ class ChunkReader:
             body, data = packs.pop(number)
             end = max(place.start + place.size for _, place in wanted)
             if len(data) < end:
-                data = _beginning(body, end, where)
+                data = beginning(body, end, where)
             found.update((name, b"\x00" + data[place.start : place.start + place.size]) for name, place in wanted)
             self._hold(number, body, data)
         return found
@@ -80,13 +80,6 @@ class ChunkReader:
         while self._size > PACKS_READ_BYTES_MAX:
             _, (body, data) = self._packs.popitem(last=False)
             self._size -= len(body) + len(data)
-
-
-def _beginning(body: bytes, end: int, where: str) -> bytes:
-    """The plain bytes of a pack up to `end`."""
-    if end > PACK_BYTES_MAX:
-        raise DamagedData(where, f"a chunk is expected up to byte {end}, packs have at most {PACK_BYTES_MAX}")
-    return beginning(body, end, where)
 
 
 def _by_pack(places: Mapping[bytes, Place]) -> dict[int, list[tuple[bytes, Place]]]:
@@ -248,6 +241,6 @@ def _wrong_chunks(port: StorePort, family: int, names: list[bytes], where: str) 
     for number, chunks in _by_pack(places).items():  # they may have moved to another pack meanwhile
         if number not in bodies:
             raise DamagedData(where, "it is missing")
-        data = _beginning(bodies[number], max(place.start + place.size for _, place in chunks), where)
+        data = beginning(bodies[number], max(place.start + place.size for _, place in chunks), where)
         wrong += [n for n, place in chunks if chunk_hash(data[place.start : place.start + place.size]) != n]
     return wrong

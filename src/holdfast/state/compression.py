@@ -108,7 +108,9 @@ def plain(body: bytes, size_max: int, place: str) -> bytes:
 
 
 def beginning(body: bytes, size: int, place: str) -> bytes:
-    """The first `size` plain bytes of a body. Raises DamagedData naming `place` if it has fewer."""
+    """The first `size` plain bytes of a pack. Raises DamagedData naming `place` if it has fewer."""
+    if not 0 <= size <= PACK_BYTES_MAX:
+        raise DamagedData(place, f"a chunk is expected up to byte {size}, packs have at most {PACK_BYTES_MAX}")
     if body[:1] != b"\x01":
         found = plain(body, PACK_BYTES_MAX, place)[:size]
     else:

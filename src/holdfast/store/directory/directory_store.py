@@ -253,6 +253,7 @@ class DirectoryStore(DirectoryReads):
             found = self._index.family(family)
             if found is None:
                 return SweepResult(0, 0)
+            found.packs.check()
             runs = [file.require_intact() for file in found.runs.values()]
             late = [root for run in runs for root in run.roots(seen.get(run.row.run, ScanMark()))]
             left = dead - mark(late)
@@ -274,6 +275,7 @@ class DirectoryStore(DirectoryReads):
             loose = names & paths.chunk_sizes(self._disk, found.chunks).keys() if found else set()
             if found is None or not found.runs or names - loose - found.packs.names():
                 return False
+            found.packs.check()
             with self._mark_changing(found):
                 found.packs.add(pack)
                 if loose:

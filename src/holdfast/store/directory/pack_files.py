@@ -33,6 +33,8 @@ class PackFile(NamedTuple):
     chunks: dict[bytes, tuple[int, int]]
     """Where each chunk is: start and size."""
     file_bytes: int
+    is_intact: bool = True
+    """Whether its content matches its name."""
 
 
 class PackFiles:
@@ -42,25 +44,38 @@ class PackFiles:
         self.directory = directory
         self._disk = disk
         self._known: dict[bytes, PackFile] = {}
+        self._unreadable: DamagedData | None = None
+        """The damage of a pack that is not among the known ones."""
 
     def files(self) -> dict[bytes, PackFile]:
         """All packs that can be read, by name."""
         names = self._names()
-        self._known = {name: file for name, file in self._known.items() if name in names}
+        self._known = {name: file for name, file in self._known.items() if name in names and file.is_intact}
+        self._unreadable = None
         for name in names - self._known.keys():
-            with contextlib.suppress(DamagedData):  # the chunks that it holds are reported as missing
+            try:
                 self._known[name] = self._read(name)[0]
+            except DamagedData as damage:
+                self._unreadable = damage
         return self._known
+
+    def check(self) -> None:
+        """Raise DamagedData if a pack is damaged: then it is unknown which chunks it holds, and which these need."""
+        for name, file in self.files().items():
+            self._require_intact(name, file)
+        if self._unreadable is not None:
+            raise self._unreadable
+
+    def _require_intact(self, name: bytes, file: PackFile) -> None:
+        if not file.is_intact:
+            raise DamagedData(self._disk.relative(self._path(name)), "its content does not match its name")
 
     def damages(self) -> list[DamagedData]:
         """The damage of all packs."""
         found = []
         for name in sorted(self._names()):
-            path = self._path(name)
             try:
-                self._read(name)
-                if blake3(self._disk.files.read(path)).digest(_NAME) != name:
-                    raise DamagedData(self._disk.relative(path), "its content does not match its name")
+                self._require_intact(name, self._read(name)[0])
             except DamagedData as damage:
                 found.append(damage)
         return found
@@ -84,12 +99,16 @@ class PackFiles:
         except msgspec.MsgspecError as error:
             raise DamagedData(self._disk.relative(path), f"its header cannot be read ({error})") from error
         places = {chunk: (at, length) for chunk, at, length in chunks}
-        return PackFile(size, len(data) - start, places, len(data)), bytes(data[start:])
+        is_intact = blake3(data).digest(_NAME) == name
+        return PackFile(size, len(data) - start, places, len(data), is_intact), bytes(data[start:])
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def find(self, hashes: Iterable[bytes], held: Collection[int]) -> PackedChunks:
-        """The places of these chunks, and the bodies of packs that are not `held`."""
+        """The places of these chunks, and the bodies of packs that are not `held`.
+
+        Raises DamagedData if one is not found that may be in a damaged pack.
+        """
         found = PackedChunks({}, {})
         files = self.files()
         for chunk in hashes:
@@ -100,6 +119,8 @@ class PackFiles:
                     if number not in held and number not in found.bodies:
                         found.bodies[number] = self._read(name)[1]
                     break
+            else:
+                self.check()
         return found
 
     def layout(self) -> Packs:
@@ -109,8 +130,8 @@ class PackFiles:
         return Packs(chunks, {number: PackSize(file.size, file.stored) for number, file in packs.items()})
 
     def names(self) -> set[bytes]:
-        """The hashes of all chunks in packs."""
-        return {chunk for file in self.files().values() for chunk in file.chunks}
+        """The hashes of all chunks in packs that are not damaged."""
+        return {chunk for file in self.files().values() if file.is_intact for chunk in file.chunks}
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -146,7 +167,9 @@ class PackFiles:
         for name, file in list(changed.items()):
             left = {chunk: where for chunk, where in file.chunks.items() if chunk not in gone}
             if left:
-                self._put(file.size, left, self._read(name)[1])
+                now, body = self._read(name)
+                self._require_intact(name, now)
+                self._put(file.size, left, body)
             else:
                 freed += file.stored
         if changed:
