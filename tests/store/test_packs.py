@@ -14,9 +14,9 @@ import holdfast
 from holdfast import Keep, Store
 from holdfast.errors import DamagedData, RunNotFound, StorageBusy
 from holdfast.limits import PACK_BYTES_MAX
-from holdfast.operations.packs import PACK_EVERY, StoredChunks, pack_loose
+from holdfast.operations.packs import PACK_EVERY, StoredChunks, pack_loose, rewrite_sparse
 from holdfast.state.compression import Compressor, beginning
-from holdfast.store.packs import NewPack
+from holdfast.store.packs import NewPack, PackedChunks
 from tests.store.postgres.shared_servers import new_url
 
 
@@ -229,6 +229,46 @@ def test_a_pack_that_cannot_be_made_does_not_affect_the_save(tmp_path: Path, mon
             assert saved.number == turn + 1
         assert len(tried) == 1
         assert store.load("run").state == conversation(PACK_EVERY + 1)  # type: ignore[union-attr]
+
+
+def test_a_save_that_is_durable_does_not_fail_because_of_its_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    async def work(store: Store) -> list[int]:
+        def refuse(_function: object) -> asyncio.Future[object]:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+        monkeypatch.setattr(store.access.core.awaiting.io, "read", refuse)
+        return [(await store.aio.save("async", conversation(turn))).number for turn in range(1, PACK_EVERY + 1)]
+
+    def fail(_family: int, _pack: NewPack) -> bool:
+        raise MemoryError
+
+    with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
+        monkeypatch.setattr(store.port, "pack", fail)
+        numbers = [store.save("run", conversation(turn)).number for turn in range(1, PACK_EVERY + 1)]
+        assert numbers == asyncio.run(work(store)) == list(range(1, PACK_EVERY + 1))
+
+
+def test_packing_does_not_read_the_packs_that_exist(packed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with holdfast.open(f"sqlite:{packed}") as store:
+        store.save("run", conversation(9, "new"))
+        monkeypatch.setattr(store.port, "packs", lambda family: pytest.fail(f"family {family} has many"))
+        assert pack_all(store, "run") == 1
+
+
+def test_an_empty_pack_is_not_stored(packed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with holdfast.open(f"sqlite:{packed}") as store:
+        family, core = family_of(store, "run"), store.access.core
+        stored = StoredChunks(store.port, family)
+        sparse = StoredChunks(store.port, family)
+        sparse.places = dict(list(sparse.places.items())[:1])
+        monkeypatch.setattr("holdfast.operations.packs.StoredChunks", lambda *_: sparse)
+        monkeypatch.setattr(store.port, "packed", lambda *_: PackedChunks({}, {}))  # a sweep was first
+        assert rewrite_sparse(core, family) == 0
+        assert store.port.packs(family).packs == stored.packs
 
 
 def test_an_async_save_packs_too(tmp_path: Path) -> None:

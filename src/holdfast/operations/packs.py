@@ -10,12 +10,11 @@ a state needs, come first, so that a reader decompresses only the beginning.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import DamagedData, HoldfastError
+from holdfast.errors import DamagedData
 from holdfast.limits import PACK_BYTES_MAX, PACK_CHUNKS_MAX, PACKS_READ_BYTES_MAX
 from holdfast.model.views import Problem
 from holdfast.state.compression import beginning, plain
@@ -138,11 +137,6 @@ class StoredChunks:
         chunks.sort(key=lambda item: (item[1].pack, item[1].start))
         return [[name for name, _ in group] for group in _groups(chunks)]
 
-    def loose_groups(self, chunks_min: int) -> list[list[bytes]]:
-        """Groups of the small chunks that are not in packs, oldest first, each for a pack."""
-        chunks = [(name, Place(0, 0, size)) for name, size in self.loose.items() if size <= _BODY_MAX]
-        return [[name for name, _ in group] for group in _groups(chunks) if len(group) >= chunks_min]
-
 
 def _groups(chunks: Iterable[tuple[bytes, Place]]) -> Iterator[list[tuple[bytes, Place]]]:
     """The chunks in groups within the limits of a pack."""
@@ -159,13 +153,13 @@ def _groups(chunks: Iterable[tuple[bytes, Place]]) -> Iterator[list[tuple[bytes,
 
 
 def _new_pack(core: StoreContext, family: int, names: Sequence[bytes]) -> NewPack | None:
-    """A pack of these chunks, as far as they exist and fit, large ones first; None if one of them is damaged."""
+    """A pack of these chunks, as far as they exist and fit, large ones first; None if one is damaged or none exists."""
     try:
         bodies = core.fetch(family)(list(names))
         pieces = {name: plain(body, PACK_BYTES_MAX, f"chunk {name.hex()}") for name, body in bodies.items()}
     except DamagedData:
         return None
-    if any(chunk_hash(piece) != name for name, piece in pieces.items()):
+    if not pieces or any(chunk_hash(piece) != name for name, piece in pieces.items()):
         return None
     chosen, size = [], 0
     for name in names:
@@ -182,20 +176,21 @@ def pack_loose(core: StoreContext, family: int, packs_max: int, chunks_min: int 
 
     Returns the number of packs.
     """
-    stored = StoredChunks(core.port, family)
+    sizes = core.port.chunk_sizes(family)
+    chunks = [(name, Place(0, 0, size)) for name, size in sizes.items() if size <= _BODY_MAX]
+    groups = [group for group in _groups(chunks) if len(group) >= chunks_min]
     packs = 0
-    for group in stored.loose_groups(chunks_min)[:packs_max]:
-        pack = _new_pack(core, family, group)
-        gained = sum(stored.loose[name] for name, _ in pack.chunks) - len(pack.body) if pack is not None else 0
+    for group in groups[:packs_max]:
+        pack = _new_pack(core, family, [name for name, _ in group])
+        gained = sum(sizes[name] for name, _ in pack.chunks) - len(pack.body) if pack is not None else 0
         if pack is not None and gained > 0 and core.port.pack(family, pack):
             packs += 1
     return packs
 
 
 def pack_after_save(core: StoreContext, family: int) -> None:
-    """Pack after a save. If that fails, the save is not affected, and a later one tries again."""
-    with contextlib.suppress(HoldfastError):
-        pack_loose(core, family, _PACKS_AT_ONCE)
+    """Pack after a save."""
+    pack_loose(core, family, _PACKS_AT_ONCE)
 
 
 def rewrite_sparse(core: StoreContext, family: int) -> int:

@@ -7,6 +7,7 @@ forgets the run, and the commit is encoded and sent again with all its chunks.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -84,7 +85,8 @@ def commit_values(
                 else:
                     core.memory.note(outcome.run, each.chunks, part.lane, each if type(part) is NewCheckpoint else None)
             if commit.checkpoints and outcome.run.serial % PACK_EVERY == 0:
-                yield partial(pack_after_save, core, outcome.run.family)
+                with contextlib.suppress(Exception):  # the save is durable; a later one packs again
+                    yield partial(pack_after_save, core, outcome.run.family)
         return outcome, encoded
 
 
