@@ -106,3 +106,10 @@ def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.code == 1
     assert "holdfast[cli]" in done.err
     assert run("--version", cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize("verb", ["list", "answer"])
+def test_the_help_of_a_verb_is_not_an_error(tmp_path: Path, verb: str) -> None:
+    code, printed, said = run(verb, "--help", cwd=tmp_path)
+    assert (code, said) == (0, "")
+    assert printed.startswith(f"Usage: holdfast {verb} ")

@@ -97,7 +97,7 @@ def code_of(error: BaseException) -> int:
     """Return the exit code of an error."""
     kinds = _click_kinds(error)
     if "Exit" in kinds:
-        return int(vars(error)["exit_code"])
+        return int(error.exit_code)  # type: ignore[attr-defined] # click's, which may be a slot
     if "Abort" in kinds:
         return INTERRUPTED
     if "UsageError" in kinds:
