@@ -245,9 +245,9 @@ def _to_plain(tool: agents.FunctionTool, result: Any) -> Any:
 
 
 def _is_plain(value: object) -> bool:
-    if type(value) in (list, TrackedList):
+    if isinstance(value, list) and type(value) in (list, TrackedList):
         return all(map(_is_plain, value))
-    if type(value) in (dict, TrackedDict):
+    if isinstance(value, dict) and type(value) in (dict, TrackedDict):
         return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
     return value is None or type(value) in (str, int, float, bool)
 
