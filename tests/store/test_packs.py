@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,20 @@ def test_an_async_save_packs_too(tmp_path: Path) -> None:
         asyncio.run(work(store))
         stored = StoredChunks(store.port, family_of(store, "run"))
         assert len(stored.places) > len(stored.loose)
+
+
+def test_a_reader_asks_for_a_limited_number_of_packs(packed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.operations.packs.PACK_CHUNKS_MAX", 3)
+    with holdfast.open(f"sqlite:{packed}") as store:
+        names, packed_of, asked = StoredChunks(store.port, family_of(store, "run")).places, store.port.packed, []
+
+        def count(family: int, hashes: Sequence[bytes], held: Collection[int] = ()) -> PackedChunks:
+            asked.append(len(hashes))
+            return packed_of(family, hashes, held)
+
+        monkeypatch.setattr(store.port, "packed", count)
+        assert store.access.core.fetch(family_of(store, "run"))(list(names)).keys() == names.keys()
+        assert sum(asked) == len(names) > 3 == max(asked)
 
 
 def test_a_reader_keeps_only_some_packs(packed: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,13 @@ class ChunkReader:
         """The bodies of these chunks, without those that do not exist."""
         found = self._port.chunks(self._family, hashes)
         missing = [name for name in hashes if name not in found]
-        if not missing:
-            return found
-        places, bodies = self._port.packed(self._family, missing, list(self._packs))
+        for at in range(0, len(missing), PACK_CHUNKS_MAX):  # each of them may be in another pack
+            self._add_packed(missing[at : at + PACK_CHUNKS_MAX], found)
+        return found
+
+    def _add_packed(self, hashes: Sequence[bytes], found: dict[bytes, bytes]) -> None:
+        """Add the bodies of those of these chunks that are in packs."""
+        places, bodies = self._port.packed(self._family, hashes, list(self._packs))
         chosen = _by_pack(places)
         packs = {number: (body, b"") for number, body in bodies.items()}
         packs |= {number: self._take(number) for number in chosen if number in self._packs}
@@ -65,7 +69,6 @@ class ChunkReader:
                 data = beginning(body, end, where)
             found.update((name, b"\x00" + data[place.start : place.start + place.size]) for name, place in wanted)
             self._hold(number, body, data)
-        return found
 
     def _take(self, number: int) -> tuple[bytes, bytes]:
         body, data = self._packs.pop(number)
