@@ -225,3 +225,10 @@ def test_a_part_of_a_tracked_state_can_be_metadata_or_attachments(store: holdfas
     assert loaded is not None
     assert loaded.metadata == {"team": "billing"}
     assert store.attachments("other", "first") == {"draft": "text"}
+
+
+def test_a_state_has_the_types_it_is_opened_with(store: holdfast.Store) -> None:
+    store.save("floats", {"share": 1})
+    floats = store.tracked("floats", as_type=dict[str, float]).state
+    assert isinstance(floats, TrackedDict)
+    assert type(floats["share"]) is float

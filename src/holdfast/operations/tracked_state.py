@@ -98,8 +98,6 @@ def open_tracked(
         return make(access, run_id, lane, cast("Any", TrackedDict()))
     _, row, state = found
     if as_type is not None:
-        converted = views.convert_state(state, as_type, f"the state in {views.checkpoint_place(run_id, row)}")
-        if converted != state or type(converted) is not type(state):
-            return make(access, run_id, lane, converted)
+        state = views.convert_state(state, as_type, f"the state in {views.checkpoint_place(run_id, row)}")
     del found
     return make(access, run_id, lane, to_tracked(state))

@@ -42,6 +42,8 @@ class _Clock:
 
     def __init__(self) -> None:
         self.now = 1
+        self.unrecorded: tuple[Any, Any] | None = None
+        """A container whose change was interrupted before it was recorded, and the others like it."""
         self.after_fork()
         reset_after_fork(self)
 
@@ -91,12 +93,24 @@ class Tracking:
                 parent.mark_foreign()
 
     def record_anything(self, now: int) -> None:
-        """Record that everything directly in this container may have changed; the caller holds the lock."""
+        """Record that everything directly in this container may have changed; the caller holds the lock.
+
+        Nothing is inferred from what was recorded before: that may have been interrupted.
+        """
         if self.log is not None:
             self.log.forget(now)
-        self.touch(now)
         for place, value in parts_of(self):
             adopt(self, value, place)
+        changed: list[Any] = [self]
+        known = {id(self)}
+        for each in changed:
+            each.stamp, each.foreign = max(each.stamp, now), each.foreign or self.foreign
+            for parent in each._parents():
+                if parent.log is not None:
+                    parent.log.add_child(now, each)
+                if id(parent) not in known:
+                    known.add(id(parent))
+                    changed.append(parent)
 
     def attach(self, parent: Any, place: object) -> None:
         """Record that `parent` contains this at `place`; the caller holds the lock."""
@@ -166,10 +180,18 @@ def change(method: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[H, P]
             except (LookupError, TypeError, ValueError):  # refused: nothing has changed
                 raise
             except BaseException:  # interrupted, perhaps after the change and before its record
-                cast("Tracking", self).record_anything(clock.now)
+                clock.unrecorded = (self, clock.unrecorded)
                 raise
 
     return functools.wraps(method)(call)
+
+
+def record_interrupted() -> None:
+    """Record the changes that were interrupted; the caller holds the lock."""
+    while clock.unrecorded is not None:
+        holder, others = clock.unrecorded
+        holder.record_anything(clock.now)
+        clock.unrecorded = others
 
 
 def parts_of(holder: Any) -> Iterable[tuple[Any, Any]]:

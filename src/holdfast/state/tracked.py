@@ -30,7 +30,7 @@ class TrackedDict(Tracking, dict[K, V]):
         made.stamp, made.foreign, made.log, made.memo, made.place, made._up = 0, False, None, None, 0, None
         return made
 
-    def __init__(self, *given: Any, **more: V) -> None:
+    def __init__(self, /, *given: Any, **more: V) -> None:
         self.update(*given, **more)
 
     def _set(self, key: Any, value: Any) -> None:
@@ -85,10 +85,12 @@ class TrackedDict(Tracking, dict[K, V]):
             del default  # so that a new list is replaced by a tracked one before the caller gets it
             return self[key]
 
-    @change
-    def update(self, *given: Any, **more: Any) -> None:
+    def update(self, /, *given: Any, **more: Any) -> None:
         """Set keys from a mapping, from pairs, or by name."""
-        new = dict(*given, **more)
+        self._set_all(dict(*given, **more))  # a generator runs without the lock
+
+    @change
+    def _set_all(self, new: dict[Any, Any]) -> None:
         for key, value in new.items():
             self._set(key, value)
 
@@ -127,14 +129,17 @@ class TrackedList(Tracking, list[T]):
         for place in range(at, at + inserted):
             adopt(self, list.__getitem__(self, place), place)
 
-    @change
     def __setitem__(self, at: Any, value: Any) -> None:
+        self._set(at, list(value) if isinstance(at, slice) else value)  # a generator runs without the lock
+
+    @change
+    def _set(self, at: Any, value: Any) -> None:
         if not isinstance(at, slice):
             list.__setitem__(self, at, value)
             place = operator.index(at)
             self._changed(place if place >= 0 else place + len(self), 1, 1)
             return
-        value, before = list(value), len(self)
+        before = len(self)
         start, stop, step = at.indices(before)
         list.__setitem__(self, at, value)
         if step == 1:
@@ -161,10 +166,12 @@ class TrackedList(Tracking, list[T]):
         list.append(self, item)
         self._changed(len(self) - 1, 0, 1)
 
-    @change
     def extend(self, items: Iterable[T]) -> None:
         """Add items at the end."""
-        new = list(items)
+        self._add(list(items))  # a generator runs without the lock
+
+    @change
+    def _add(self, new: list[T]) -> None:
         before = len(self)
         list.extend(self, new)
         self._changed(before, 0, len(new))
@@ -267,9 +274,11 @@ def read_settled(get: Callable[[Any, Any], Any], holder: Any, place: Any) -> Any
     kind = type(get(holder, place))
     if kind is not dict and kind is not list:
         return get(holder, place)
+    recorded, clock.unrecorded = clock.unrecorded, (holder, clock.unrecorded)  # stays there if this is interrupted
     value = _convert(get, holder, place, 0)
     if value.__class__ is not kind:
-        value.attach(holder, place if type(place) is str or place >= 0 else place + len(holder))
+        value.attach(holder, place + len(holder) if type(place) is int and place < 0 else place)
+    clock.unrecorded = recorded
     return value
 
 
@@ -280,16 +289,27 @@ def _convert(get: Callable[[Any, Any], Any], holder: Any, place: Any, depth: int
         return get(holder, place)
     old = [get(holder, place)]
     made, store = copy_tracked(old[0]), dict.__setitem__ if isinstance(holder, dict) else list.__setitem__
+    recorded, clock.unrecorded = clock.unrecorded, (made, clock.unrecorded)
     store(holder, place, made)
     if _references(list.__getitem__, old, 0) != _SOLE:  # another thread has read it in the meantime
         store(holder, place, old[0])
+        clock.unrecorded = recorded
         return old[0]
+    if not _has_same_parts(made, old[0]):  # another thread has changed it in the meantime
+        _fill(made, old[0])
     old[0].clear()
     get = dict.__getitem__ if kind is dict else list.__getitem__
     for inner in list(made) if kind is dict else range(len(made)):
         if type(get(made, inner)) not in IMMUTABLE:
             adopt(made, _convert(get, made, inner, depth + 1), inner)
+    clock.unrecorded = recorded
     return made
+
+
+def _has_same_parts(made: Any, value: Any) -> bool:
+    if len(made) != len(value) or not all(map(operator.is_, made, value)):
+        return False
+    return type(value) is list or all(map(operator.is_, dict.values(made), value.values()))
 
 
 def _references(get: Callable[[Any, Any], Any], holder: Any, place: Any) -> int:
@@ -309,12 +329,16 @@ _SOLE: Final = _count_sole()
 
 def copy_tracked(value: Any) -> Any:
     """A tracked dict or list with the same parts, which are not adopted yet."""
-    made: Any
-    if type(value) is dict:
-        made = TrackedDict.__new__(TrackedDict)
-        dict.update(made, value)
-        made.foreign = any(type(key) is not str for key in value)
-    else:
-        made = TrackedList.__new__(TrackedList)
-        list.extend(made, value)
+    kind: Any = TrackedDict if type(value) is dict else TrackedList
+    made = kind.__new__(kind)
+    _fill(made, value)
     return made
+
+
+def _fill(made: Any, value: Any) -> None:
+    if type(value) is list:
+        list.__setitem__(made, slice(None), value)
+        return
+    dict.clear(made)
+    dict.update(made, value)
+    made.foreign = any(type(key) is not str for key in value)

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import LimitExceeded, Unstorable
 from holdfast.limits import DEPTH_MAX, TRACKED_STATE_BYTES_MAX
-from holdfast.state.change_stamps import IMMUTABLE, Tracking, clock, is_immutable
+from holdfast.state.change_stamps import IMMUTABLE, Tracking, clock, is_immutable, record_interrupted
 from holdfast.state.chunker import Cursor, Hunk, Pager, Pages, rebuild
 from holdfast.state.edit_log import EditLog
 from holdfast.state.encoder import (
@@ -43,6 +43,7 @@ _SNAPSHOT_MAX: Final = 256
 """Items of a longer list are not compared one by one."""
 _ANY: Final = object()
 """Stands in a snapshot for an item that is encoded by every save."""
+_ATTEMPTS: Final = 8
 _COMPARED_MAX: Final = SPLIT_MIN
 """A dict or list in a divided dict that is not larger is encoded by every save, and compared by bytes."""
 
@@ -97,22 +98,32 @@ def encode_tracked(
 ) -> TrackedState:
     """Encode a tracked dict or list. Chunks whose hash is in `known`, or that the memo links to, are not returned."""
     with clock.lock:
-        encoder = TrackedEncoder(known, clock.now)
-        clock.now += 1
-        try:
-            part = encoder.part(state, memo, 0, SPLIT_MIN)
-        except Unstorable:
-            check_storable(state)
-            raise
-        except RecursionError:  # a deep state: the other encoder needs fewer calls for each level
-            found = encode(state, None, known)
-            return TrackedState(found.root, found.chunks, found.linked, None, found.size)
-        if part.size > TRACKED_STATE_BYTES_MAX:
-            raise LimitExceeded(
-                f"the state has {part.size} bytes when encoded, at most {TRACKED_STATE_BYTES_MAX} are allowed"
-            )
-        if part.size <= SPLIT_MIN:
-            return TrackedState(b"\x01" + encoder.flat(state, 0), {}, False, None, part.size)
+        record_interrupted()
+        for _ in range(_ATTEMPTS):
+            stamp = clock.now
+            encoded = _encode(state, memo, known)
+            if state.stamp <= stamp:
+                return encoded  # else a signal handler or a model changed the state meanwhile
+    raise Unstorable("the state changes while it is encoded", "state")
+
+
+def _encode(state: Any, memo: TrackedPart | None, known: set[bytes] | frozenset[bytes]) -> TrackedState:
+    encoder = TrackedEncoder(known, clock.now)
+    clock.now += 1
+    try:
+        part = encoder.part(state, memo, 0, SPLIT_MIN)
+    except Unstorable:
+        check_storable(state)
+        raise
+    except RecursionError:  # a deep state: the other encoder needs fewer calls for each level
+        found = encode(state, None, known)
+        return TrackedState(found.root, found.chunks, found.linked, None, found.size)
+    if part.size > TRACKED_STATE_BYTES_MAX:
+        raise LimitExceeded(
+            f"the state has {part.size} bytes when encoded, at most {TRACKED_STATE_BYTES_MAX} are allowed"
+        )
+    if part.size <= SPLIT_MIN:
+        return TrackedState(b"\x01" + encoder.flat(state, 0), {}, False, None, part.size)
     return TrackedState(write(part.rope), encoder.chunks, True, part, part.size)
 
 
