@@ -149,11 +149,11 @@ class _Bomb:
 def test_stored_pickle_is_not_given_to_a_serde_that_would_load_it(
     thread: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.adapters.langgraph import record_codec
+    from holdfast.adapters.langgraph import messages
 
     with HoldfastSaver("memory:", serde=_PICKLING) as saver:
         with monkeypatch.context() as patch:  # as if another program had written it
-            patch.setattr(record_codec, "dump_typed", lambda serde, value: (kind, pickle.dumps(_Bomb())))
+            patch.setattr(messages, "dump_typed", lambda serde, value: (kind, pickle.dumps(_Bomb())))
             saver.put(config(thread), checkpoint({"a": 1}), described(), {"a": 1})
         with pytest.raises(ValueUnreadable, match="pickle"):
             saver.get_tuple(config(thread))

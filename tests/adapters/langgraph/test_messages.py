@@ -23,7 +23,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer
-from holdfast.adapters.langgraph.messages import Codec, Decoded, MessageCache, Recent
+from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
+from holdfast.adapters.langgraph.messages import BYTES_MAX, ENTRY, Codec, Decoded, MessageCache, Recent
 from holdfast.adapters.langgraph.record_codec import dump_typed, store_value
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -194,3 +195,46 @@ def test_what_is_not_used_for_long_is_forgotten() -> None:
         assert recent.get(0, 10) == "x"
     assert recent.get(50, 10) is None
     assert len(recent.newest) <= 6
+
+
+def test_a_message_that_changes_while_it_is_stored_gives_no_other_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec = Codec(JsonPlusSerializer(), MessageCache(), Decoded())
+    message = HumanMessage("before", id="1")
+    dumps = JsonPlusSerializer.dumps_typed
+
+    def change_and_dump(self: JsonPlusSerializer, value: Any) -> tuple[str, bytes]:
+        message.content = "after"  # as another thread does it
+        return dumps(self, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JsonPlusSerializer, "dumps_typed", change_and_dump)
+        _, image = codec.store([message])
+    for known in (None, image):
+        stored, _ = codec.store([HumanMessage("before", id="1")], None, known)
+        assert codec.load(stored) == [HumanMessage("before", id="1")]
+
+
+class MarkedSerializer(JsonPlusSerializer):
+    """The serde of a user: it marks what it returns."""
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        found = super().loads_typed(data)
+        return ["marked", *found] if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_serde_of_a_user_reads_every_value_itself(size: int, count: int) -> None:
+    codec = Codec(MarkedSerializer(), MessageCache(), Decoded())
+    messages = [HumanMessage("x" * size, id=str(number)) for number in range(count)]
+    stored, _ = codec.store(messages)
+    for _ in range(2):
+        assert codec.load(stored) == ["marked", *messages]
+
+
+def test_the_number_of_cached_threads_is_limited_however_small_they_are() -> None:
+    cache = CheckpointCache()
+    for number in range(BYTES_MAX // ENTRY + 2):
+        cache.note(f"thread {number}", "", CachedCheckpoint("1", b"", {}, {}, 0, {}))
+    assert cache.get("thread 0", "") is None
+    assert cache.get(f"thread {number}", "") is not None

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast.adapters.langgraph.messages import BYTES_MAX, Image
+from holdfast.adapters.langgraph.messages import BYTES_MAX, ENTRY, Image
 from holdfast.adapters.langgraph.record_codec import Record, Stored
 from holdfast.fork_safety import reset_after_fork
 
@@ -55,7 +55,7 @@ class CheckpointCache:
         with self._lock:
             self._drop((thread_id, lane))
             self._kept[thread_id, lane] = kept
-            self._size += kept.size
+            self._size += kept.size + ENTRY
             while self._size > BYTES_MAX:
                 self._drop(next(iter(self._kept)))
 
@@ -71,4 +71,4 @@ class CheckpointCache:
 
     def _drop(self, key: tuple[str, str]) -> None:
         kept = self._kept.pop(key, None)
-        self._size -= kept.size if kept else 0
+        self._size -= kept.size + ENTRY if kept else 0

@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from holdfast.adapters.langgraph.record_codec import Stored, dump_typed, load_value, store_value
+from holdfast.adapters.langgraph.record_codec import Stored, dump_typed, load_value, store_typed
 from holdfast.adapters.langgraph.serde import (
     CUT_MIN,
     EXT_CUT_MIN,
@@ -49,10 +49,9 @@ _EXACT: Final = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
 """Different values have different bytes, or none: a tuple or a subclass, for example, is refused."""
-_SERDES: Final = (JsonPlusSerializer, StrictSerializer)
 _EXTENSIONS: Final = (0xC7, 0xC8, 0xC9)
 _ONE_ITEM: Final = 0x91
-_ENTRY: Final = 1024
+ENTRY: Final = 1024
 """Added to the size of each value, for its Python objects."""
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 _pack = ormsgpack.packb
@@ -132,7 +131,11 @@ class Decoded:
     def add(self, root: bytes, value: object, size: int) -> None:
         """Keep a value, unless it alone would fill the cache."""
         if size <= BYTES_MAX // 8:
-            self._values.add(root, (value, size), size + _ENTRY)
+            self._values.add(root, (value, size), size + ENTRY)
+
+
+Frozen = Callable[[Stored, Image | None], tuple[Stored, Image | None]]
+"""What is left of `Codec.store` once the value was read: it takes `before` and `image`."""
 
 
 class Codec(NamedTuple):
@@ -151,7 +154,11 @@ class Codec(NamedTuple):
 
         `before` and `image` are of the value that it replaces. The new image is for the value that replaces this one.
         """
-        return self.messages.store(self.serde, value, before, image)
+        return self.freeze(value)(before, image)
+
+    def freeze(self, value: object) -> Frozen:
+        """Read a value as it is now. The result is the rest of `store`, which may run later and on another thread."""
+        return self.messages.freeze(self.serde, value)
 
 
 class MessageCache:
@@ -169,6 +176,8 @@ class MessageCache:
 
     def load(self, serde: SerializerProtocol, value: Stored) -> object:
         """Load a stored value; see `Codec`."""
+        if not _is_known(serde):
+            return load_value(serde, value)
         if type(value) is list:
             return self._load_items(serde, value) if value and _is_extension(value[0]) else load_value(serde, value)
         if type(value) is bytes:
@@ -201,44 +210,62 @@ class MessageCache:
 
     # --- to stored values --------------------------------------------------------------------------------------------
 
-    def store(
-        self, serde: SerializerProtocol, value: object, before: Stored, image: Image | None
-    ) -> tuple[Stored, Image | None]:
-        """Convert a value to its stored form; see `Codec`."""
-        if type(serde) in _SERDES:
+    def freeze(self, serde: SerializerProtocol, value: object) -> Frozen:
+        """Read a value as it is now; see `Codec`."""
+        if _is_known(serde):
             if isinstance(value, BaseMessage):
-                return self._store_message(serde, value, _body_of(value)), None
+                item = self._freeze_message(serde, value)
+                return lambda _, __: (item(), None)
             items = value.value if type(value) is _DeltaSnapshot else value
             if has_messages(items):
-                made = self._make_image(serde, items, image)
-                if items is value:
-                    return made.items if _is_cut(made.items, CUT_MIN) else join(made.items), made
-                if _is_cut(made.items, EXT_CUT_MIN):
-                    return {"x": SNAPSHOT, "d": made.items}, made
-        return store_value(serde, value, before), None
+                wrapped = items is not value
+                items = items.copy()
+                kinds = list(map(type, items))
+                bodies = _bodies_of(items, kinds)
+                if bodies is not None:
+                    return partial(self._store_messages, serde, kinds, bodies, wrapped)
+                frozen = [self._freeze_message(serde, each) for each in items]
+                return lambda _, __: _list_of(Image([], [], [item() for item in frozen]), wrapped)
+        typed = dump_typed(serde, value)
+        return lambda before, _: (store_typed(serde, typed, before), None)
 
-    def _make_image(self, serde: SerializerProtocol, values: list[Any], before: Image | None) -> Image:
-        kinds = list(map(type, values))
-        bodies = _bodies_of(values, kinds)
-        if bodies is None:
-            return Image([], [], [self._store_message(serde, value, _body_of(value)) for value in values])
+    def _store_messages(
+        self,
+        serde: SerializerProtocol,
+        kinds: list[type],
+        bodies: list[bytes],
+        wrapped: bool,
+        _: Stored,
+        before: Image | None,
+    ) -> tuple[Stored, Image | None]:
         same = len(before.kinds) if before is not None else 0
         if before is None or kinds[:same] != before.kinds or bodies[:same] != before.bodies:
             same = 0
         items = before.items[:same] if before is not None else []
-        for value, body in zip(values[same:], bodies[same:], strict=True):
-            items.append(self._store_message(serde, value, body))
-        return Image(kinds, bodies, items)
+        for kind, body in zip(kinds[same:], bodies[same:], strict=True):
+            items.append(self._store_message(serde, kind, body))
+        return _list_of(Image(kinds, bodies, items), wrapped)
 
-    def _store_message(self, serde: SerializerProtocol, value: object, body: bytes | None) -> Piece:
-        if body is None:
-            return _item(serde, value)
-        key = type(value), body
-        item = self._stored.get(key, len(body))
+    def _freeze_message(self, serde: SerializerProtocol, value: object) -> Callable[[], Piece]:
+        body = _body_of(value)
+        if body is not None:
+            return partial(self._store_message, serde, type(value), body)  # type: ignore[arg-type] # it has a body
+        return partial(_item, serde, dump_typed(serde, [value])[1])
+
+    def _store_message(self, serde: SerializerProtocol, kind: type[BaseMessage], body: bytes) -> Piece:
+        """The stored form of a message with this content. The message itself may have changed since it was read."""
+        item = self._stored.get((kind, body), len(body))
         if item is None:
-            item = _item(serde, value)
-            self._stored.add(key, item, len(body))
+            fields = ormsgpack.unpackb(body, ext_hook=ormsgpack.Ext)
+            item = _item(serde, dump_typed(serde, [copy_of(Template(kind, fields, (), set()))])[1])
+            self._stored.add((kind, body), item, len(body))
         return item
+
+
+def _is_known(serde: SerializerProtocol) -> bool:
+    """Whether this is one of the serdes whose messages are known; another one must see every value itself."""
+    kind = type(serde)
+    return kind is StrictSerializer or (kind is JsonPlusSerializer and not serde._custom_unpack_ext_hook)  # type: ignore[attr-defined]
 
 
 def has_messages(value: object) -> TypeGuard[list[Any]]:
@@ -246,9 +273,17 @@ def has_messages(value: object) -> TypeGuard[list[Any]]:
     return type(value) is list and bool(value) and isinstance(value[0], BaseMessage)
 
 
-def _item(serde: SerializerProtocol, value: object) -> Piece:
-    """The stored form of an item of a list."""
-    _, body = dump_typed(serde, [value])
+def _list_of(made: Image, wrapped: bool) -> tuple[Stored, Image | None]:
+    """The stored form of a list of messages, or of a snapshot of it."""
+    if not wrapped:
+        return made.items if _is_cut(made.items, CUT_MIN) else join(made.items), made
+    if _is_cut(made.items, EXT_CUT_MIN):
+        return {"x": SNAPSHOT, "d": made.items}, made
+    return cut(_pack(ormsgpack.Ext(SNAPSHOT, join(made.items)))), made
+
+
+def _item(serde: SerializerProtocol, body: bytes) -> Piece:
+    """The stored form of the only item of a serialised list."""
     if isinstance(serde, StrictSerializer):
         serde.check(body)
     return cut(body[1:])

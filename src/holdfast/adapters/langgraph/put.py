@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
 )
 
 from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
-from holdfast.adapters.langgraph.messages import Codec, Decoded, Image, has_messages
+from holdfast.adapters.langgraph.messages import Codec, Decoded, Frozen, has_messages
 from holdfast.adapters.langgraph.record_codec import (
     VERSION,
     Record,
@@ -57,18 +57,20 @@ def put(
 ) -> Plan[RunnableConfig]:
     """Store a checkpoint; its parent is the one that `config` names.
 
-    With `in_loop` the caller is async, and large values are serialised on another thread.
+    With `in_loop` the caller is async, and large values are serialised on another thread. They are read before: the
+    nodes that run next may change them in place.
     """
     ref = thread_ref(config)
     checkpoint_id = check_id("checkpoint id", checkpoint["id"])
     before = cache.get(ref.thread_id, ref.lane)
     parent = before if before is not None and before.checkpoint_id == ref.checkpoint_id else None
     heavy = in_loop and ((before is not None and before.size > _HEAVY) or is_heavy(checkpoint["channel_values"]))
+    versions = dict(checkpoint["channel_versions"])
+    record, described = _build_record(codec, ref, config, checkpoint, metadata)
+    values, frozen = _freeze_values(codec, checkpoint, new_versions, parent)
+    record["values"] = values
+    images = dict(before.images) if before else {}
 
-    def make() -> tuple[Record, bytes, dict[str, Image]]:
-        return _build_record(codec, ref, config, checkpoint, metadata, new_versions, before, parent)
-
-    record, described, images = (yield make) if heavy else make()
     step = metadata.get("step")
     new = NewCheckpoint(
         checkpoint_id,
@@ -81,6 +83,17 @@ def put(
         replace=True,
         needs_parent="delta" in record,
     )
+
+    def make() -> None:
+        for channel, store in frozen.items():
+            values[channel], image = store(values[channel], images.pop(channel, None))
+            if image is not None:
+                images[channel] = image
+
+    if heavy:
+        yield make
+    else:
+        make()
     commit = Commit(
         ref.thread_id,
         access.core.ids.token(8),
@@ -95,7 +108,6 @@ def put(
         access, commit, (record,), split_min=FINE, short=True, off_loop=heavy
     )
     require_committed(access, commit, outcome)
-    versions = dict(checkpoint["channel_versions"])
     codec.decoded.add(encoded.root, record, encoded.size)
     kept = CachedCheckpoint(checkpoint_id, encoded.root, versions, record, encoded.size, images)
     cache.note(ref.thread_id, ref.lane, kept)
@@ -103,58 +115,42 @@ def put(
 
 
 def _build_record(
-    codec: Codec,
-    ref: ThreadRef,
-    config: RunnableConfig,
-    checkpoint: Checkpoint,
-    metadata: CheckpointMetadata,
-    new_versions: ChannelVersions,
-    before: CachedCheckpoint | None,
-    parent: CachedCheckpoint | None,
-) -> tuple[Record, bytes, dict[str, Image]]:
-    """Return the record of a checkpoint, its metadata, and the images of its values."""
-    serde, images = codec.serde, dict(before.images) if before else {}
-    values = _store_values(codec, checkpoint, new_versions, parent, images)
+    codec: Codec, ref: ThreadRef, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+) -> tuple[Record, bytes]:
+    """Return the record of a checkpoint, without the values of its channels, and its metadata."""
+    serde = codec.serde
     described, more = split_metadata(serde, get_checkpoint_metadata(config, metadata))
-    record: Record = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": values}
+    record: Record = {"langgraph": VERSION, "frame": frame_of(serde, checkpoint), "values": {}}
     if ref.namespace != ref.lane:
         record["ns"] = ref.namespace
     if more:
         record["more"] = more
-    if delta := delta_channels(metadata, values):
+    if delta := delta_channels(metadata, checkpoint["channel_values"]):
         record["delta"] = delta
-    return record, described, images
+    return record, described
 
 
-def _store_values(
-    codec: Codec,
-    checkpoint: Checkpoint,
-    new_versions: ChannelVersions,
-    parent: CachedCheckpoint | None,
-    images: dict[str, Image],
-) -> dict[str, Stored]:
-    """Return the stored values of the channels. Unchanged values of the parent are not serialised again.
+def _freeze_values(
+    codec: Codec, checkpoint: Checkpoint, new_versions: ChannelVersions, parent: CachedCheckpoint | None
+) -> tuple[dict[str, Stored], dict[str, Frozen]]:
+    """Return the stored values of the parent, and the values of the channels that replace them.
 
     Messages of a channel whose version has not changed are compared all the same: a node may have changed one in place.
-    `images` are those of an earlier checkpoint, and become those of this one.
     """
     versions = checkpoint["channel_versions"]
     values: dict[str, Stored] = {}
+    frozen: dict[str, Frozen] = {}
     for channel, value in checkpoint["channel_values"].items():
-        before = parent.value(channel) if parent is not None else None
+        values[channel] = parent.value(channel) if parent is not None else None
         if (
-            parent is not None
-            and channel not in new_versions
-            and channel in versions
-            and parent.has(channel, versions[channel])
-            and not has_messages(value)
+            parent is None
+            or channel in new_versions
+            or channel not in versions
+            or not parent.has(channel, versions[channel])
+            or has_messages(value)
         ):
-            values[channel] = before
-            continue
-        values[channel], image = codec.store(value, before, images.pop(channel, None))
-        if image is not None:
-            images[channel] = image
-    return values
+            frozen[channel] = codec.freeze(value)
+    return values, frozen
 
 
 def put_writes(
@@ -174,8 +170,10 @@ def put_writes(
     reopens = not ref.lane and leaves_work(writes, task_id)
     heavy = in_loop and is_heavy(writes)
 
+    frozen = [(channel, codec.freeze(value)) for channel, value in writes]
+
     def make() -> dict[str, tuple[bool, Record]]:
-        return writes_of(lambda value: codec.store(value)[0], writes, task_id, task_path)
+        return writes_of(lambda store: store(None, None)[0], frozen, task_id, task_path)
 
     values = (yield make) if heavy else make()
     yield from attach(access, ref, values, reopens=reopens, decoded=codec.decoded, off_loop=heavy)
@@ -200,7 +198,7 @@ def _weigh(value: object, left: int) -> int:
         parts = value
     elif hasattr(value, "__dict__"):
         parts = vars(value).values()
-    for part in parts:
+    for part in tuple(parts):  # other threads may add to them
         if left < 0:
             break
         left = _weigh(part, left)

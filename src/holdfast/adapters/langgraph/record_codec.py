@@ -26,7 +26,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import ormsgpack
 from langgraph.checkpoint.base import (
@@ -44,6 +44,7 @@ from holdfast.limits import METADATA_BYTES_MAX, MIB
 from holdfast.operations.views import metadata_dict, metadata_pairs
 from holdfast.store.search import write_metadata
 
+Value = TypeVar("Value")
 Record = dict[str, Any]
 """A record, or another mapping of stored values."""
 Stored = Piece | None
@@ -95,7 +96,12 @@ class Write(NamedTuple):
 
 def store_value(serde: SerializerProtocol, value: object, before: Stored = None) -> Stored:
     """Convert a value to its stored form. `before`: the stored form it replaces, whose parts are checked already."""
-    kind, body = dump_typed(serde, value)
+    return store_typed(serde, dump_typed(serde, value), before)
+
+
+def store_typed(serde: SerializerProtocol, data: tuple[str, bytes], before: Stored = None) -> Stored:
+    """Convert what the serde made of a value to its stored form; see `store_value`."""
+    kind, body = data
     if kind == USUAL:
         piece = cut(body)
         if isinstance(serde, StrictSerializer):
@@ -210,7 +216,7 @@ def checkpoint_of(serde: SerializerProtocol, checkpoint_id: str, frame: Frame, v
 
 
 def writes_of(
-    store: Callable[[object], Stored], writes: Iterable[tuple[str, object]], task_id: str, task_path: str
+    store: Callable[[Value], Stored], writes: Iterable[tuple[str, Value]], task_id: str, task_path: str
 ) -> dict[str, tuple[bool, Record]]:
     """Return the attachments for a task's writes, by key, each with whether it replaces another."""
     found: dict[str, tuple[bool, Record]] = {}
