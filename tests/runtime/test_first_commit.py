@@ -163,6 +163,35 @@ def test_a_run_that_exists_is_found_without_executing_its_code_again(stage: Stag
     assert stage.calls == ["begun"]
 
 
+@pytest.mark.parametrize("enqueue", [False, True])
+def test_a_run_exists_before_its_code_starts_another_that_sends_to_it(alone: Stage, enqueue: bool) -> None:
+    app = alone.app
+
+    @app.workflow
+    def reply(run: Run, to: str) -> None:
+        run.send(to, "reply", 7)
+
+    @app.workflow
+    def asks(run: Run) -> Any:
+        app.start(reply, run.run_id, run_id="reply", enqueue=enqueue)
+        if enqueue:
+            app.worker().run(until_idle=True)
+        return run.wait_for("reply", timeout=3600)
+
+    app.start(asks, run_id=alone.run_id)
+    row = alone.onlooker.port.run(alone.run_id)
+    assert row is not None
+    assert row.inbox == 1, "the message was delivered"
+
+
+def test_a_run_that_is_started_again_by_its_own_code_is_found(alone: Stage) -> None:
+    @alone.app.workflow
+    def flow(run: Run) -> str:
+        return alone.app.start("flow", run_id=run.run_id).status()
+
+    assert alone.app.start(flow, run_id=alone.run_id).result(240) == "running"
+
+
 def _rival_first(stage: Stage, start: Callable[[], object]) -> None:
     """Before the first commit of the current app another app starts the same run."""
     ours, app = stage.wire, stage.app

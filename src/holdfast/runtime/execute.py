@@ -40,6 +40,7 @@ from holdfast.model.rows import CANCELLED, FAILED, PAUSED, READY, TERMINAL, RunR
 from holdfast.operations.views import encode_body
 from holdfast.runtime.interpreter import Interpreter
 from holdfast.runtime.replay_input import CODEC, ReplayInput, read_edits, read_replay_input
+from holdfast.runtime.run_base import current_interpreter
 from holdfast.runtime.start import (
     Claimed,
     Execute,
@@ -300,6 +301,9 @@ def start_run(
 ) -> Plan[tuple[str, Claimed | None]]:
     """Create or find the run with the arguments `given`, and claim it if it is executed here."""
     is_new = run_id is None
+    starter = current_interpreter()
+    if starter is not None and starter.app is app:
+        yield from starter.create_first()
     if not here and isinstance(workflow, str) and app.known(workflow) is None:  # it is executed elsewhere
         run_id = run_id if run_id is not None else new_run_id(app, workflow)
         start = Start(run_id, workflow, 1, *given, metadata)

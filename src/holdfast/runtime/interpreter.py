@@ -221,6 +221,14 @@ class Interpreter:
         if not self.note_created(outcome) and isinstance(outcome, Refused):
             raise self._refused(creation, outcome)
 
+    def create_first(self) -> Plan[None]:
+        """Create the run, if it does not exist, before its code starts another one, which may send to it."""
+        creation = self.creation
+        if creation is not None:
+            outcome: Outcome = yield creation
+            if not self.note_created(outcome) and isinstance(outcome, Refused):
+                raise self._refused(creation, outcome)
+
     def note_created(self, outcome: Outcome) -> bool:
         """Whether the run exists now and is this one; several threads or tasks of it may create it at once."""
         row = outcome.run

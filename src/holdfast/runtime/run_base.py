@@ -290,6 +290,12 @@ def current_run() -> Run | AsyncRun | None:
     return _current.get()
 
 
+def current_interpreter() -> Interpreter | None:
+    """The interpreter of the run that `current_run` returns."""
+    run = _current.get()
+    return run._interpreter if run is not None else None
+
+
 @contextlib.contextmanager
 def as_current(run: Run | AsyncRun) -> Iterator[None]:
     """Make `current_run` return `run`."""
