@@ -131,7 +131,7 @@ def test_an_ask_needs_several_people_excludes_some_and_escalates(everywhere: Gra
     }  # fmt: skip
     everywhere.graph([ask, END])
     everywhere.go(team="group:finance", buyer="zoe", chief="cho")
-    (gate,) = everywhere.app.gates()
+    (gate,) = everywhere.app.gates(everywhere.run_id)
     assert (gate.who, gate.not_by, gate.approvals) == (("group:finance",), ("zoe",), 2)
     assert [(level.at - gate.opened_at, level.who) for level in gate.escalations] == [
         (dt.timedelta(hours=1), ("cho",)),

@@ -86,7 +86,7 @@ def test_a_worker_keeps_to_its_limits_and_returns_when_it_is_idle(actors: Cast, 
     with make_app(url) as app:
         for number in range(24):
             name = ("quick", "quick_async")[number % 2]
-            app.start(name, place, number, 0.02, run_id=f"run {number}", enqueue=True)
+            app.start(name, place, number, 0.2, run_id=f"run {number}", enqueue=True)
         worker = actors.begin("work", url=url, place=place, limits={"quick": 2, "quick_async": 3}, until_idle=True)
         assert worker.wait(60) == 0
         assert len(app.runs(status="completed")) == 24

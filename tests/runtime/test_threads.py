@@ -89,7 +89,7 @@ def test_a_task_that_is_cancelled_while_it_starts_a_run_leaves_no_claim_behind(l
     asyncio.run(outside())
     until(lambda: not any(row.owner for row in rows_of(local, ids)), "nobody holds them", 3)  # a thread ends its run
     created = rows_of(local, ids)
-    assert len(created) > 3
+    assert created, "some were cancelled only after that"
     for row in created:
         assert local.app.handle(row.run_id).result(240) == "done"
 

@@ -93,6 +93,7 @@ def test_other_changes_are_two_round_trips_and_one_for_each_look_that_was_not_fo
         claim.save(1)
         claim.renew()
         claim.release()
+        store.save(f"other {n}", 1)  # both connections know the statement
     held: list[holdfast.Claim] = []
     assert trips(proxy, lambda: held.append(store.claim("trips", "w"))) == 2  # type: ignore[arg-type]
     assert trips(proxy, lambda: held[0].save(2)) == 1

@@ -1,4 +1,4 @@
-"""Many gates: the open ones are found by their index, and an old file gets the new tables."""
+"""Of many gates, the open ones are found by their index."""
 
 from __future__ import annotations
 
@@ -44,19 +44,3 @@ def test_a_page_of_open_gates_and_their_count_use_the_index(tmp_path: Path) -> N
         ]
         assert any("SEARCH g USING INDEX gates_open (" in step for step in searched), searched
         connection.close()
-
-
-def test_a_file_of_schema_version_1_is_migrated_when_it_is_opened(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    with holdfast.open(f"sqlite:{path}") as store:
-        store.save("run", {"n": 1})
-    old = apsw.Connection(str(path))
-    old.execute("DROP TABLE catalog")
-    old.execute("PRAGMA user_version = 1")
-    old.close()
-    with holdfast.open(f"sqlite:{path}") as store, holdfast.open(f"sqlite:{path}") as second:
-        assert second.workflows() == []
-        found = store.load("run")
-        assert found is not None
-        assert found.state == {"n": 1}
-        assert store.verify().problems == []

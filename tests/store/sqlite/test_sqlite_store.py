@@ -246,6 +246,7 @@ EXPECTED_SORTS = {
     "gates_of_run", "gates_of_state", "gates_all", "timers",  # few rows each
     "runs_page_of_claims", "runs_page_of_claims_end",
     "usage_runs",
+    "chunk_sizes", "places",  # of one family, before a pack or a sweep
 }  # fmt: skip
 
 
