@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast import fork_safety
-
 if TYPE_CHECKING:
     from typing import Final
 
@@ -36,9 +34,10 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module 'holdfast.forms' has no attribute {name!r}")
-        with fork_safety.loading:
-            __import__(f"holdfast.forms.{_HOMES[name]}")
-            value = globals()[name] = getattr(sys.modules[f"holdfast.forms.{_HOMES[name]}"], name)
+        # Without the lock of `holdfast.__getattr__`: modules use this while they are imported, and that lock is held by
+        # threads that wait for such an import.
+        __import__(f"holdfast.forms.{_HOMES[name]}")
+        value = globals()[name] = getattr(sys.modules[f"holdfast.forms.{_HOMES[name]}"], name)
         return value
 
 
