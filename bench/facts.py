@@ -6,11 +6,13 @@ import os
 import platform
 import sqlite3
 import subprocess
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
+from tests.store.postgres.server import newest
 
 _PACKAGES: Final = (
     "holdfast",
@@ -34,6 +36,8 @@ _PACKAGES: Final = (
 def facts(directory: Path) -> dict[str, Any]:
     """What a reader needs to judge a number by; no names and no paths."""
     return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "postgres": newest(),
         "python": platform.python_version(),
         "sqlite_stdlib": sqlite3.sqlite_version,
         "sqlite_apsw": apsw.sqlite_lib_version(),

@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from bench.results import Spread
+from bench.table import table
 
 BARE: Final = "bare python"
 FLOOR: Final = "sqlite3, msgspec"
@@ -53,6 +54,7 @@ class Imported(NamedTuple):
 
     seconds: dict[str, list[float]]
     installed: dict[str, Installed]
+    failures: dict[str, str]
 
     def over_bare(self, name: str) -> Spread:
         """Milliseconds more than a bare process, round by round."""
@@ -68,22 +70,25 @@ class Imported(NamedTuple):
 
 def measure(rounds: int, tell: Callable[[str], None]) -> Imported:
     """Import everything `rounds` times, in an order that rotates."""
-    names = list(IMPORTS)
-    failing = {name for name in names if _run(IMPORTS[name]) is None}
-    names = [name for name in names if name not in failing]
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
-        shift = number % len(names)
+    seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
+    failures: dict[str, str] = {}
+    for number in range(rounds + 1):  # the first one compiles what has changed, and does not count
+        shift = number % len(IMPORTS)
+        names = list(IMPORTS)
         for name in names[shift:] + names[:shift]:
-            seconds[name].append(_run(IMPORTS[name]) or 0.0)
+            try:
+                seconds[name].append(_seconds(IMPORTS[name]))
+            except subprocess.CalledProcessError as error:
+                failures[name] = error.stderr.decode().strip().rpartition("\n")[2].replace("|", "/")[:200]
+    counted = {name: each[1:] for name, each in seconds.items() if name not in failures}
     tell("import: times taken, installing each alone")
-    return Imported(seconds, {name: _installed(wanted) for name, wanted in INSTALLS.items()})
+    return Imported(counted, {name: _installed(wanted) for name, wanted in INSTALLS.items()}, failures)
 
 
-def _run(code: str) -> float | None:
+def _seconds(code: str) -> float:
     start = perf_counter()
-    ran = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=False)
-    return perf_counter() - start if ran.returncode == 0 else None
+    subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True)
+    return perf_counter() - start
 
 
 # --- installed -------------------------------------------------------------------------------------------------------
@@ -152,19 +157,23 @@ def _plain(name: str) -> str:
 # --- shown -----------------------------------------------------------------------------------------------------------
 
 
-def rows(found: Imported) -> list[tuple[str, ...]]:
-    """For the table of times."""
-    shown: list[tuple[str, ...]] = []
+def text(found: Imported) -> str:
+    """The table of times, the verdict, and the table of installations."""
+    rows: list[tuple[str, ...]] = []
     for name in found.seconds:
         over = found.over_bare(name)
         whole = median(found.seconds[name]) * 1000
         times = "-" if name == BARE else f"{found.times_floor(name).median:.2f}"
-        shown.append((name, f"{whole:.0f}", f"{over.median:.0f} [{over.least:.0f}..{over.greatest:.0f}]", times))
-    return shown
+        rows.append((name, f"{whole:.0f}", f"{over.median:.0f} [{over.least:.0f}..{over.greatest:.0f}]", times))
+    rows += [(name, f"failed: {reason}", "-", "-") for name, reason in found.failures.items()]
+    times = table(("import", "ms in all", "ms over bare", "x floor"), rows)
+    counts = [(name, str(one.packages), f"{one.megabytes:.1f}", one.how) for name, one in found.installed.items()]
+    sizes = table(("library", "packages", "MB", "how counted"), counts)
+    return f"{times}\n\n{len(found.seconds[BARE])} rounds. {verdict(found)}.\n\n{sizes}"
 
 
 def verdict(found: Imported) -> str:
     """Whether the target was met."""
     times = found.times_floor("holdfast").median
-    wanted = f"import: `import holdfast` <= {BOUND:g} times `import {FLOOR}`: {times:.2f}"
+    wanted = f"Target: `import holdfast` <= {BOUND:g} times `import {FLOOR}`: {times:.2f}"
     return f"{wanted}, " + ("met" if times <= BOUND else f"MISSED by {times / BOUND - 1:.0%}")

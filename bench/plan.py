@@ -53,6 +53,8 @@ class Plan:
     """The numbers in a table of times, parts or peers, if they are not one for each kind."""
     compared: tuple[tuple[str, str], ...] = ()
     """In a table of peers, whose numbers are shown as times whose."""
+    without: Mapping[str, str] = field(default_factory=dict)
+    """Peers that take no part, and why."""
 
     @property
     def total(self) -> int:

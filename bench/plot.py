@@ -22,7 +22,7 @@ _STYLES: Final = {
     "dbos": ("tab:purple", "-"),
 }
 _SAVERS: Final = {"holdfast": ("Holdfast", "tab:blue"), "langgraph": ("LangGraph", "tab:red")}
-_SAVER_STORES: Final = {"saver_turns": ("SQLite", "-"), "pg_saver_turns": ("PostgreSQL", "--")}
+SAVER_CURVES: Final = {"saver_turns": ("SQLite", "-"), "pg_saver_turns": ("PostgreSQL", "--")}
 _SAVER_CHANNELS: Final = {"": ("add_messages", 2.4, 1.0), " delta": ("DeltaChannel", 1.4, 0.7)}
 """What a channel is called, and how wide and how strong its line is."""
 
@@ -43,6 +43,7 @@ def _pyplot() -> Any:
 
 def draw(result: Result, path: Path) -> None:
     """Draw the curves of `turns`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     pyplot = _pyplot()
     figure, time, size = _two(pyplot)
     for name in sorted(result.rounds, key=lambda name: result.curves[name][0][-1].us, reverse=True):
@@ -62,7 +63,7 @@ def draw(result: Result, path: Path) -> None:
 
 def draw_saver(results: Mapping[str, Result], path: Path) -> bool:
     """Draw the curves of `saver_turns`, as far as they were measured; whether there was anything to draw."""
-    found = {name: results[name] for name in _SAVER_STORES if name in results and results[name].rounds}
+    found = {name: results[name] for name in SAVER_CURVES if name in results and results[name].rounds}
     if not found:
         return False
     pyplot = _pyplot()
@@ -95,7 +96,7 @@ def draw_saver(results: Mapping[str, Result], path: Path) -> bool:
 def _draw_saver_line(time: Any, size: Any, result: Result, workload: str, saver: str, channel: str) -> None:
     (who, color), (store, line), (kept, width, strength) = (
         _SAVERS[saver],
-        _SAVER_STORES[workload],
+        SAVER_CURVES[workload],
         _SAVER_CHANNELS[channel],
     )
     curve = _curve(result, saver + channel)

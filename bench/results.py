@@ -21,6 +21,16 @@ class Spread(NamedTuple):
     def of(cls, values: Sequence[float]) -> Spread:
         return cls(median(values), min(values), max(values))
 
+    def __str__(self) -> str:
+        return f"{shown(self.median)} [{shown(self.least)}..{shown(self.greatest)}]"
+
+
+def shown(value: float) -> str:
+    """A number as tables show it: three digits are enough."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
 
 class Point(NamedTuple):
     """How a slice of a growing conversation went: for the plot."""
@@ -48,6 +58,8 @@ class Result:
     """Median and greatest time of a bare sync between the slices."""
     neighbours: float = 0.0
     """Processors that other processes kept busy meanwhile, on average."""
+    measured: str = ""
+    """When, and at which commit."""
 
     def spread(self, system: str, number: str) -> Spread | None:
         """A number of a system."""

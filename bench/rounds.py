@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from time import monotonic
 from typing import Any, TextIO
 
 from bench.plan import Entry, Plan
@@ -93,17 +94,21 @@ class Stage:
         self._lines, self._machine = lines, machine
         self._players: dict[str, Player] = {}
         self._turn = 0
-        self._result = Result(plan)
+        self._lost_s = 0.0
+        self._result = Result(plan, measured=f"Measured {machine['date']} at {machine['revision']}.")
 
-    def play(self, rounds: int, tell: Callable[[str], None]) -> Result:
-        """Play the rounds that count."""
+    def play(self, rounds: int, tell: Callable[[str], None], *, spare_s: float) -> Result:
+        """Play the rounds that count. Stalled rounds are repeated as long as that takes less than `spare_s`."""
         probe = Probe(self._directory)
         rounds = rounds if self._plan.timed else 1
         try:
             self._gather()
             neighbours = Neighbours(self._pids())
             while self._counted() < rounds and self._players:
-                stalled = self._round(probe, keep_stalled=self._result.discarded >= 2 * rounds)
+                enough = self._result.discarded >= 2 * rounds or self._lost_s >= spare_s
+                start = monotonic()
+                stalled = self._round(probe, keep_stalled=enough)
+                self._lost_s += monotonic() - start if stalled else 0
                 tell(f"{self._plan.name}: round {self._counted()} of {rounds}" + (", discarded" if stalled else ""))
             self._result.neighbours = neighbours.part(self._pids())
         finally:
@@ -208,7 +213,7 @@ class Stage:
         try:
             yield
         except SystemFailed as failure:
-            self._result.failures[name] = str(failure).splitlines()[0][:200]
+            self._result.failures[name] = " ".join(str(failure).split()).replace("|", "/")[:200]
             self._result.rounds.pop(name, None)
             self._players.pop(name).close()
 

@@ -60,6 +60,15 @@ def count(directory: Path, saves: int) -> dict[str, Any]:
     return {"saves": saves, "syncs_per_save": per_save, "saves_by_syncs": dict(sorted(found.items()))}
 
 
+def text(directory: Path) -> str:
+    """The sentence for the tables."""
+    found = counted(directory)
+    return (
+        f"{found['syncs_per_save']:.4f} syncs per save of Holdfast over {found['saves']} saves. Saves by their number "
+        f"of syncs: {json.dumps(found['saves_by_syncs'])}; more than one is a WAL checkpoint, or the save after one."
+    )
+
+
 def counted(directory: Path) -> dict[str, Any]:
     """The same in a process of its own."""
     ran = subprocess.run(

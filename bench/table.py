@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from bench.results import Result, Spread
+from bench.results import Result, Spread, shown
 from bench.saver_plans import message_bytes
-from bench.targets import judged, raw_bytes
+from bench.targets import Judged, raw_bytes
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -24,20 +24,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join((line(header), rule, *map(line, rows)))
 
 
-def _number(value: float) -> str:
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
-
-
 def _spread(found: Spread | None) -> str:
-    if found is None:
-        return "-"
-    return f"{_number(found.median)} [{_number(found.least)}..{_number(found.greatest)}]"
+    return "-" if found is None else str(found)
 
 
 def _median(found: Spread | None) -> str:
-    return "-" if found is None else _number(found.median)
+    return "-" if found is None else shown(found.median)
 
 
 def workload_table(result: Result) -> str:
@@ -48,14 +40,25 @@ def workload_table(result: Result) -> str:
 def workload_body(result: Result) -> str:
     """The numbers of a workload, system by system, with what the plan has of them."""
     lines = [_TABLES[result.plan.table](result), ""]
-    lines += [f"{name} could not run: {reason}" for name, reason in result.failures.items()]
+    lines += [f"Not in this table: {peer}, because {reason}." for peer, reason in result.plan.without.items()]
     counted = max((len(found) for found in result.rounds.values()), default=0)
     lines.append(
         f"{counted} rounds, {result.discarded} discarded for a stall, {result.stalled} counted in spite of one; "
         f"bare sync of 4 KB: median {result.probe_us[0]:.0f} us, longest {result.probe_us[1]:.0f} us; "
-        f"other processes kept {result.neighbours:.2f} processors busy"
+        f"other processes kept {result.neighbours:.2f} processors busy. {result.measured}"
     )
     return "\n".join(lines)
+
+
+def _rows(result: Result, width: int, one: Callable[[str], Sequence[str]]) -> list[Sequence[str]]:
+    """A row for each system; one that failed says why."""
+    rows: list[Sequence[str]] = []
+    for entry in result.plan.entries:
+        if entry.name in result.rounds:
+            rows.append(one(entry.name))
+        elif reason := result.failures.get(entry.name):
+            rows.append([entry.name, f"failed: {reason}", *["-"] * (width - 2)])
+    return rows
 
 
 def _speed_table(result: Result) -> str:
@@ -64,11 +67,12 @@ def _speed_table(result: Result) -> str:
     ]
     noun = result.plan.noun
     header = ["system", f"us per {noun}", f"{noun}s per s", *(f"of {floor}" for floor in floors)]
-    rows = []
-    for name in result.rounds:
+
+    def one(name: str) -> list[str]:
         parts = [_spread(result.part(name, floor)) for floor in floors]
-        rows.append([name, _spread(result.spread(name, "us")), _median(result.spread(name, "per_s")), *parts])
-    return table(header, rows)
+        return [name, _spread(result.spread(name, "us")), _median(result.spread(name, "per_s")), *parts]
+
+    return table(header, _rows(result, len(header), one))
 
 
 def _turns_table(result: Result) -> str:
@@ -83,22 +87,21 @@ def _turns_table(result: Result) -> str:
         "bytes per turn",
     )
     raw = raw_bytes(result.plan.total) if not result.plan.options else 0
-    rows = []
-    for name in result.rounds:
+
+    def one(name: str) -> tuple[str, ...]:
         size = result.spread(name, "bytes")
-        rows.append(
-            (
-                name,
-                _spread(result.spread(name, "us")),
-                _median(result.spread(name, "first_us")),
-                _median(result.spread(name, "last_us")),
-                _spread(result.part(name, result.plan.floor)),
-                "-" if size is None else f"{size.median / 1e6:,.2f}",
-                "-" if size is None or not raw else _number(size.median / raw),
-                _median(result.spread(name, "bytes_each")),
-            )
+        return (
+            name,
+            _spread(result.spread(name, "us")),
+            _median(result.spread(name, "first_us")),
+            _median(result.spread(name, "last_us")),
+            _spread(result.part(name, result.plan.floor)),
+            "-" if size is None else f"{size.median / 1e6:,.2f}",
+            "-" if size is None or not raw else shown(size.median / raw),
+            _median(result.spread(name, "bytes_each")),
         )
-    return table(header, rows)
+
+    return table(header, _rows(result, len(header), one))
 
 
 def _times_table(result: Result) -> str:
@@ -113,25 +116,28 @@ def _column_table(result: Result, what: str, compared: Callable[[str, str], Spre
     header = ["system"]
     for column in result.plan.columns:
         header += [f"{column} us", what]
-    rows = []
-    for name in result.rounds:
+
+    def one(name: str) -> list[str]:
         row = [name]
         for column in result.plan.columns:
             us = f"{column}_us"
             row += [_median(result.spread(name, us)), _spread(compared(name, us))]
-        rows.append(row)
-    return table(header, rows)
+        return row
+
+    return table(header, _rows(result, len(header), one))
 
 
 def _beside_table(result: Result) -> str:
     """What everything takes; below it, how many times as long one takes as another."""
     columns = result.plan.columns
     grows = any("growth" in found for rounds in result.rounds.values() for found in rounds)
-    rows = []
-    for name in result.rounds:
-        row = [name, *(_spread(result.spread(name, f"{column}_us")) for column in columns)]
-        rows.append([*row, _spread(result.spread(name, "growth"))] if grows else row)
-    took = table(["system", *(f"{column} us" for column in columns), *(["last / first"] if grows else [])], rows)
+    header = ["system", *(f"{column} us" for column in columns), *(["last / first"] if grows else [])]
+
+    def row(name: str) -> list[str]:
+        found = [name, *(_spread(result.spread(name, f"{column}_us")) for column in columns)]
+        return [*found, _spread(result.spread(name, "growth"))] if grows else found
+
+    took = table(header, _rows(result, len(header), row))
     ratios = [
         [f"{one} / {other}", *(_spread(result.times(one, f"{column}_us", other)) for column in columns)]
         for one, other in result.plan.compared
@@ -143,16 +149,16 @@ def _beside_table(result: Result) -> str:
 def _bytes_table(result: Result) -> str:
     """Bytes on disk, as they are and without what an empty store takes."""
     raw = message_bytes(result.plan.total)
-    rows = []
-    for name in result.rounds:
-        row = [name]
+    header = ("system", "MB", "x messages", "MB without the empty store", "x messages", "MB in blocks", "x messages")
+
+    def row(name: str) -> list[str]:
+        cells = [name]
         for number in ("bytes", "grown_bytes", "block_bytes"):
             found = result.spread(name, number)
-            shown = ["-", "-"] if found is None else [f"{found.median / 1e6:,.2f}", _number(found.median / raw)]
-            row += shown
-        rows.append(row)
-    header = ("system", "MB", "x messages", "MB without the empty store", "x messages", "MB in blocks", "x messages")
-    return table(header, rows)
+            cells += ["-", "-"] if found is None else [f"{found.median / 1e6:,.2f}", shown(found.median / raw)]
+        return cells
+
+    return table(header, _rows(result, len(header), row))
 
 
 _TABLES: Final[dict[str, Callable[[Result], str]]] = {
@@ -165,11 +171,9 @@ _TABLES: Final[dict[str, Callable[[Result], str]]] = {
 }
 
 
-def target_table(results: Mapping[str, Result]) -> str:
+TARGET_HEADER: Final = ("target", "wanted", "found", "verdict")
+
+
+def target_table(rows: Iterable[Judged]) -> str:
     """Every target, what was found, and the verdict."""
-    rows = []
-    for target, found in judged(results):
-        wanted = f"{'<=' if target.most else '>='} {target.bound:g}"
-        verdict = target.verdict(found) if found else "not measured"
-        rows.append((f"{target.workload}: {target.what}", wanted, _spread(found), verdict))
-    return table(("target", "wanted", "found", "verdict"), rows)
+    return table(TARGET_HEADER, [row.cells for row in rows])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ import ormsgpack
 
 from bench.data import message
 from bench.results import Result, Spread
-from bench.saver_plans import PLACES, TURN_PLANS, message_bytes
+from bench.saver_plans import LOAD_PLANS, PLACES, TURN_PLANS, message_bytes
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,23 @@ class Target:
 
     def _gap(self, bound: float, found: Spread) -> str:
         return f"{abs(found.median - bound) / bound:.0%}"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row of a table of targets."""
+
+    target: Target
+    found: Spread | None
+    run: bool
+    """Whether the workload was run this time, even if it failed."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        target, found = self.target, self.found
+        wanted = f"{'<=' if target.most else '>='} {target.bound:g}"
+        verdict = target.verdict(found) if found else "not measured"
+        return f"{target.workload}: {target.what}", wanted, "-" if found is None else str(found), verdict
 
 
 def _part(system: str, of: str, number: str = "us") -> Callable[[Result], Spread | None]:
@@ -88,8 +105,8 @@ def _times_messages(system: str, number: str = "bytes") -> Callable[[Result], Sp
     return found
 
 
-def _turn_times(place: str, delta: str) -> Callable[[Result], Spread | None]:
-    return lambda result: result.times(f"holdfast{delta}", f"{place}_us", f"langgraph{delta}")
+def _saver_times(column: str, delta: str) -> Callable[[Result], Spread | None]:
+    return lambda result: result.times(f"holdfast{delta}", f"{column}_us", f"langgraph{delta}")
 
 
 _SAVER_BYTES: Final = (
@@ -99,10 +116,10 @@ _SAVER_BYTES: Final = (
 )
 _SAVER: Final = (
     *(
-        Target(plan.name, f"{place}{delta}, times LangGraph's saver", _turn_times(place, delta), 1.0, most=True)
-        for plan in TURN_PLANS
+        Target(plan.name, f"{column}{delta}, times LangGraph's saver", _saver_times(column, delta), 1.0, most=True)
+        for plan in (*TURN_PLANS, *LOAD_PLANS)
         for delta in ("", " delta")
-        for place in PLACES
+        for column in (plan.columns if plan in LOAD_PLANS else PLACES)
     ),
     *(
         Target("saver_bytes", what, _times_messages(system, number), 3.0, most=True, beyond=beyond)
@@ -110,45 +127,64 @@ _SAVER: Final = (
     ),
 )
 
-TARGETS: Final = (
-    Target("save", "of the floor's speed", _part("holdfast", "floor apsw"), 0.7, stretch=0.85),
-    Target("save_tmpfs", "of LangGraph's speed", _part("holdfast", "langgraph"), 1.0),
-    Target("save_tmpfs", "of LangGraph's put alone", _part("holdfast", "langgraph put only"), 1.0, beyond=True),
-    Target("turns", "of the floor's speed", _part("holdfast", "floor append"), 0.5),
-    Target("turns", "last tenth of the saves, times the first", _growth, 2.0, most=True),
-    Target("turns", "bytes kept, times the raw messages", _bytes_kept, 1.5, most=True, stretch=1.0),
-    Target("load", "latest, times the floor", _times("latest_us", "floor blob"), 4.0, most=True),
-    Target("load", "latest, times LangGraph", _times("latest_us", "langgraph"), 1.0, most=True),
-    Target("load", "halfway, times the floor", _times("halfway_us", "floor blob"), 4.0, most=True),
-    Target("load", "halfway, times LangGraph", _times("halfway_us", "langgraph"), 1.0, most=True),
-    Target("load", "history, times the floor", _times("history_us", "floor blob"), 20.0, most=True),
-    Target("concurrent", "threads, of their floor", _part("holdfast threads", "floor threads"), 0.4, stretch=0.5),
-    Target("concurrent", "tasks, of their floor", _part("holdfast tasks", "floor tasks"), 0.4, stretch=0.5),
-    Target("concurrent", "tasks, of the threads' floor", _part("holdfast tasks", "floor threads"), 0.4, stretch=0.5),
-    Target("pg_save", "of the floor's speed", _part("holdfast", "floor psycopg"), 0.8),
-    Target("pg_turns", "times DeltaChannel's speed", _part("holdfast", "langgraph delta"), 5.0),
-    Target("pg_turns", "bytes kept, times the raw messages", _bytes_grown, 1.5, most=True),
-    Target("pg_concurrent", "tasks, times a pool of 16", _part("holdfast tasks", "floor pool of 16"), 3.0),
-    Target("pg_concurrent", "tasks, times LangGraph", _part("holdfast tasks", "langgraph async tasks"), 15.0),
-    Target("pg_concurrent", "tasks, of the group's floor", _part("holdfast tasks", "floor group"), 0.9),
-    Target("pg_claims", "times one by one", _part("holdfast", "floor one by one"), 3.5),
-    Target("steps", "of the floor's speed", _part("holdfast", "floor apsw"), 0.6),
-    Target("pauses", "resume, of the floor's speed", _part("holdfast", "floor", "resume_us"), 0.3),
-    Target("pauses", "pause and resume, of the floor's speed", _part("holdfast", "floor", "both_us"), 0.3),
-    Target("replay", "times reading the journal", _times("replay_us", "floor journal"), 10.0, most=True),
-    Target("replay", "times decoding its bare rows", _times("replay_us", "floor rows"), 10.0, most=True),
-    Target("loop", "at turn 10,000, times at turn 100", _growth, 1.1, most=True),
-    Target("pg_steps", "of the floor's speed", _part("holdfast", "floor psycopg"), 0.5),
-    Target("pg_runs", "of the group's floor", _part("holdfast", "floor group"), 0.7),
-    Target("pg_runs", "times LangGraph", _part("holdfast", "langgraph"), 15.0),
-    Target("pg_runs", "times DBOS", _part("holdfast", "dbos"), 15.0),
-    Target("pg_answer", "median, times a bare notification", _times("median_us", "floor notify"), 5.0, most=True),
-    Target("pg_answer", "median, times DBOS", _times("median_us", "dbos"), 1.0, most=True),
-    Target("pg_answer", "95 of 100, times DBOS", _times("p95_us", "dbos"), 1.0, most=True),
-    *_SAVER,
-)  # fmt: skip
+SECTIONS: Final[Mapping[str, tuple[Target, ...]]] = {
+    "sqlite": (
+        Target("save", "of the floor's speed", _part("holdfast", "floor apsw"), 0.8),
+        Target("save_tmpfs", "of LangGraph's speed", _part("holdfast", "langgraph"), 1.0),
+        Target("save_tmpfs", "of LangGraph's put alone", _part("holdfast", "langgraph put only"), 1.0, beyond=True),
+        Target("turns", "of the floor's speed", _part("holdfast", "floor append"), 0.5),
+        Target("turns", "tracked, of the floor's speed", _part("holdfast tracked", "floor append"), 0.55),
+        Target("turns", "last tenth of the saves, times the first", _growth, 2.0, most=True),
+        Target("turns", "bytes kept, times the raw messages", _bytes_kept, 1.5, most=True, stretch=1.0),
+        Target("load", "latest, times the floor", _times("latest_us", "floor blob"), 4.0, most=True),
+        Target("load", "latest, times LangGraph", _times("latest_us", "langgraph"), 1.0, most=True),
+        Target("load", "halfway, times the floor", _times("halfway_us", "floor blob"), 4.0, most=True),
+        Target("load", "halfway, times LangGraph", _times("halfway_us", "langgraph"), 1.0, most=True),
+        Target("load", "history, times the floor", _times("history_us", "floor blob"), 20.0, most=True),
+        Target("concurrent", "threads, of their floor", _part("holdfast threads", "floor threads"), 0.4, stretch=0.5),
+        Target("concurrent", "tasks, of their floor", _part("holdfast tasks", "floor tasks"), 0.4, stretch=0.5),
+        Target(
+            "concurrent", "tasks, of the threads' floor", _part("holdfast tasks", "floor threads"), 0.4, stretch=0.5
+        ),
+    ),
+    "postgres": (
+        Target("pg_save", "of the floor's speed", _part("holdfast", "floor psycopg"), 0.8),
+        Target("pg_turns", "times DeltaChannel's speed", _part("holdfast", "langgraph delta"), 5.0),
+        Target("pg_turns", "bytes kept, times the raw messages", _bytes_grown, 1.5, most=True),
+        Target("pg_concurrent", "tasks, of the group's floor", _part("holdfast tasks", "floor group"), 0.9),
+        Target("pg_concurrent", "tasks, times a pool of 16", _part("holdfast tasks", "floor pool of 16"), 3.0),
+        Target("pg_concurrent", "tasks, times LangGraph", _part("holdfast tasks", "langgraph async tasks"), 15.0),
+        Target("pg_claims", "times one by one", _part("holdfast", "floor one by one"), 3.5),
+    ),
+    "engine": (
+        Target("steps", "of the floor's speed", _part("holdfast", "floor apsw"), 0.6),
+        Target("pauses", "resume, of the floor's speed", _part("holdfast", "floor", "resume_us"), 0.3),
+        Target("pauses", "pause and resume, of the floor's speed", _part("holdfast", "floor", "both_us"), 0.35),
+        Target("replay", "times reading the journal", _times("replay_us", "floor journal"), 10.0, most=True),
+        Target("replay", "times decoding its bare rows", _times("replay_us", "floor rows"), 10.0, most=True),
+        Target("loop", "at turn 10,000, times at turn 100", _growth, 1.1, most=True),
+        Target("pg_steps", "of the floor's speed", _part("holdfast", "floor psycopg"), 0.5),
+        Target("pg_runs", "of the group's floor", _part("holdfast", "floor group"), 0.7),
+        Target("pg_runs", "times LangGraph", _part("holdfast", "langgraph"), 15.0),
+        Target("pg_runs", "times DBOS", _part("holdfast", "dbos"), 15.0),
+        Target("pg_answer", "median, times a bare notification", _times("median_us", "floor notify"), 5.0, most=True),
+        Target("pg_answer", "median, times DBOS", _times("median_us", "dbos"), 1.0, most=True),
+        Target("pg_answer", "95 of 100, times DBOS", _times("p95_us", "dbos"), 1.0, most=True),
+    ),
+    "saver": _SAVER,
+}
+"""The targets, by the section of the document that shows them."""
 
 
-def judged(results: Mapping[str, Result]) -> list[tuple[Target, Spread | None]]:
-    """Each target of the workloads that were run, with what was found."""
-    return [(target, target.value(results[target.workload])) for target in TARGETS if target.workload in results]
+def judged(results: Mapping[str, Result], run: Collection[str]) -> dict[str, list[Judged]]:
+    """Every target, with what was found, by section; sections of which nothing was run are left out."""
+    return {
+        section: [_judge(target, results.get(target.workload), run) for target in targets]
+        for section, targets in SECTIONS.items()
+        if any(target.workload in run for target in targets)
+    }
+
+
+def _judge(target: Target, result: Result | None, run: Collection[str]) -> Judged:
+    found = target.value(result) if result else None
+    return Judged(target, found, target.workload in run)
