@@ -31,7 +31,7 @@ class Level(NamedTuple):
     who: tuple[str, ...]
 
 
-class GateRules(msgspec.Struct, frozen=True, gc=False):
+class GateRules(msgspec.Struct, frozen=True):
     """The people that may answer a gate, and how many must approve."""
 
     who: tuple[str, ...] = ()

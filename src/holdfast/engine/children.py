@@ -27,7 +27,7 @@ from holdfast.ids import check_id
 from holdfast.model.rows import COMPLETED
 
 
-class ChildSpec(msgspec.Struct, gc=False, kw_only=True):
+class ChildSpec(msgspec.Struct, kw_only=True):
     """A child run as the user declared it."""
 
     workflow: Any

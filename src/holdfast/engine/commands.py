@@ -26,7 +26,7 @@ WriteOptions = dict[str, Any]
 """Fields of `Write` other than its entries."""
 
 
-class Command(msgspec.Struct, gc=False):
+class Command(msgspec.Struct):
     """Base of all commands."""
 
 

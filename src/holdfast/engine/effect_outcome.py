@@ -49,7 +49,7 @@ AGAIN: Final = object()
 """The effect did not happen, or may happen twice: perform it."""
 
 
-class EffectSpec(msgspec.Struct, gc=False, kw_only=True):
+class EffectSpec(msgspec.Struct, kw_only=True):
     """What the user declared about an effect, checked."""
 
     undo: UserFunction | str | None = None

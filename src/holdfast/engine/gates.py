@@ -135,7 +135,7 @@ def send(exe: Execution, scope: Scope, target: str, event: str, value: object, k
 ASK_KINDS = ("asked",)
 
 
-class Gate(msgspec.Struct, gc=False):
+class Gate(msgspec.Struct):
     """A gate to open."""
 
     name: str
@@ -162,7 +162,7 @@ class Gate(msgspec.Struct, gc=False):
         }
 
 
-class AskSpec(msgspec.Struct, gc=False, kw_only=True):
+class AskSpec(msgspec.Struct, kw_only=True):
     """The arguments of `ask`, checked."""
 
     prompt: str

@@ -24,7 +24,7 @@ TIMEOUT_S_MAX: Final = 10**9
 """Operating systems support waits of this length."""
 
 
-class StepSpec(msgspec.Struct, gc=False):
+class StepSpec(msgspec.Struct):
     """A call as the user declared it; `step_spec` makes one."""
 
     fn: UserFunction
