@@ -166,6 +166,7 @@ def fill(stage: Stage) -> list[str]:
     clock.advance(3 * 86_400)
     app.answer("answered", {"ok": True}, by="ben")
     app.start("sleeping", run_id="sleeping")
+    app.start("sleeping", run_id="later", after=86_400)
     app.start("waiting", run_id="waiting")
     app.start("parent", run_id="parent")
     app.start("parallel", run_id="parallel")

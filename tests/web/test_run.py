@@ -60,6 +60,8 @@ def test_the_header_says_what_the_run_waits_for_with_a_link(stage: Stage) -> Non
     assert links_with(parent, run_path("parent/child:child#1"))
     assert "Event shipped" in stage.run("waiting").text
     assert "Timer sleep" in stage.run("sleeping").text
+    assert "Waiting for its start" in stage.run("later").text
+    assert "Start of the run begins in " in stage.run("later").text
     assert "Cancel requested by ben" in stage.run("queued").text
     steps = stage.run(f"steps {HOSTILE}")
     assert f"team {HOSTILE} n 1" in steps.text

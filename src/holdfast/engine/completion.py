@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from holdfast.drivers import Plan
 from holdfast.engine.children import cancel_children, wake_parent
-from holdfast.engine.commands import EntryData, Send, WriteOptions
+from holdfast.engine.commands import EntryData, Now, Send, WriteOptions
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import failure_of
 from holdfast.engine.record import describe_entry
 from holdfast.errors import Diverged, Halted, InvalidInput, LeaseLost, MissingAwait
-from holdfast.model.rows import CANCELLED, COMPLETED, FAILED, PAUSED
+from holdfast.model.rows import BEGIN, CANCELLED, COMPLETED, FAILED, PAUSED, WAITING
+
+
+def postpone(exe: Execution, begin_us: int) -> Plan[bool]:
+    """Release a run that was claimed before the time at which it begins. Returns whether it was."""
+    if exe.record.scopes or (yield Now()) >= begin_us:
+        return False
+    yield from exe.read_inbox(exe.root)
+    if exe.cancel is not None:
+        yield from _end(exe, *_last_entry(exe, None, None))
+    elif exe.pause is not None:
+        yield from exe.release()
+    else:
+        timers = ((BEGIN, begin_us),)  # a fork does not have it
+        written = yield from exe.write(
+            exe.root, [], status=WAITING, release=True, inbox_read=exe.inbox_read, timers=timers
+        )
+        exe.released = written.status
+    return True
 
 
 def finish(exe: Execution, result: object, error: BaseException | None, *, passing: bool = False) -> Plan[None]:

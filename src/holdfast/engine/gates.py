@@ -38,10 +38,10 @@ def seconds_us(what: str, seconds: object, least: str = "0 or more") -> int:
     return int(seconds * US)
 
 
-def moment_us(when: object) -> int:
+def moment_us(when: object, what: str = "sleep_until") -> int:
     """A datetime with a time zone, as microseconds since 1970."""
     if not isinstance(when, dt.datetime) or when.tzinfo is None:
-        raise InvalidInput(f"sleep_until needs a datetime with a time zone, not {when!r}")
+        raise InvalidInput(f"{what} needs a datetime with a time zone, not {when!r}")
     return (when - _EPOCH) // dt.timedelta(microseconds=1)
 
 

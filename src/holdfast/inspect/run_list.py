@@ -18,7 +18,19 @@ from holdfast.ids import display_name
 from holdfast.inspect.calls import text_of
 from holdfast.inspect.rows import error_text
 from holdfast.inspect.threads import THREADS, readable_interrupts
-from holdfast.model.rows import AT_WORK, CANCELLED, FAILED, PAUSED, READY, TERMINAL, WAITING, EntryRow, RunRow, TimerRow
+from holdfast.model.rows import (
+    AT_WORK,
+    BEGIN,
+    CANCELLED,
+    FAILED,
+    PAUSED,
+    READY,
+    TERMINAL,
+    WAITING,
+    EntryRow,
+    RunRow,
+    TimerRow,
+)
 from holdfast.model.views import GateInfo, RunInfo, View
 from holdfast.operations.context import StoreContext
 from holdfast.operations.gates import gate_info
@@ -259,6 +271,8 @@ def _waiting(core: StoreContext, row: RunRow) -> dict[str, Any]:
         return {"text": f"the event {text_of(data.get('event'))}", "until": until}
     if kind == "child":
         return {"text": f"child run {text_of(data.get('child'))}"}
+    if timers and timers[0].timer == BEGIN and kind == "started":
+        return {"text": "its start", "until": until}
     if timers:
         reason = "the next attempt of" if kind == "attempt" else "the timer"
         return {"text": f"{reason} {display_name(timers[0].timer)}", "until": until}

@@ -12,7 +12,7 @@ from holdfast.inspect.rows import error_text
 from holdfast.inspect.threads import THREADS, next_nodes, open_interrupts, readable_interrupts, waiting_threads
 from holdfast.inspect.views import PendingAnswer, PendingCancel, Row, RunStatus, Waiting
 from holdfast.limits import NUMBER_MAX
-from holdfast.model.rows import AT_WORK, TERMINAL, ItemRow, RunRow, TimerRow
+from holdfast.model.rows import AT_WORK, BEGIN, TERMINAL, ItemRow, RunRow, TimerRow
 from holdfast.model.views import GateInfo
 from holdfast.operations.context import StoreContext
 from holdfast.operations.gates import GATE_STATES, gate_info
@@ -81,7 +81,9 @@ def _waiting(core: StoreContext, run: RunRow, rows: Sequence[Row], gates: Sequen
             reason = "timer" if row.kind == "sleep" else "retry"
             found.append(Waiting(reason=reason, what=row.call, text=row.text, since=row.started_at, until=until))
     found += [
-        Waiting(reason="timer", what=name, text="", until=due) for name, due in timers.items() if name not in listed
+        Waiting(reason="start" if name == BEGIN else "timer", what=name, text="", until=due)
+        for name, due in timers.items()
+        if name not in listed
     ]
     return found
 
@@ -144,6 +146,7 @@ class _StatusText:
             "event": "the event {what!r}",
             "child": "child run {what!r}",
             "timer": "a timer ({what})",
+            "start": "its start",
             "retry": "the next attempt of {what}",
         }
         found = [
@@ -234,7 +237,7 @@ class _StatusText:
             found = [("holdfast", "answer", run_id)]
         found += [("holdfast", "send", run_id, one.what) for one in self._waiting if one.reason == "event"]
         found += [("holdfast", "show", one.what) for one in self._waiting if one.reason == "child"]
-        if not persons and any(one.reason in ("timer", "retry") for one in self._waiting):
+        if not persons and any(one.reason in ("timer", "retry", "start") for one in self._waiting):
             found.append(_WORKER)
         return tuple(found) or (("holdfast", "log", run_id),)
 

@@ -206,6 +206,10 @@ class MessageRow(Row, frozen=True):
     seal: int = 0
 
 
+BEGIN: Final = "begin"
+"""The timer of a run that begins at a later time."""
+
+
 class TimerRow(Row, frozen=True):
     """A time at which the run is woken."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
@@ -22,6 +23,7 @@ from holdfast.runtime.handle import Handle
 from holdfast.runtime.publication import publish_workflows
 from holdfast.runtime.registry import Upgrade, Workflow, WorkflowDecorator
 from holdfast.runtime.run_base import RetryLike
+from holdfast.runtime.start import begin_of
 from holdfast.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -148,6 +150,8 @@ class App(Controlling):
         run_id: str | None,
         metadata: Metadata | None = None,
         enqueue: bool = False,
+        at: dt.datetime | None = None,
+        after: float | dt.timedelta | None = None,
         **kwargs: object,
     ) -> Handle[R]: ...
     @overload
@@ -156,6 +160,12 @@ class App(Controlling):
     ) -> Handle[R]: ...
     @overload
     def start(self, workflow: Workflow[..., R], /, *args: object, enqueue: bool, **more: Any) -> Handle[R]: ...
+    @overload
+    def start(self, workflow: Workflow[..., R], /, *args: object, at: dt.datetime, **more: Any) -> Handle[R]: ...
+    @overload
+    def start(
+        self, workflow: Workflow[..., R], /, *args: object, after: float | dt.timedelta, **more: Any
+    ) -> Handle[R]: ...
     @overload
     def start(self, workflow: str, /, *args: object, **options: Any) -> Handle[Any]: ...
     def start(  # type: ignore[misc]  # these options shadow parameters of the workflow
@@ -166,17 +176,23 @@ class App(Controlling):
         run_id: str | None = None,
         metadata: Metadata | None = None,
         enqueue: bool = False,
+        at: dt.datetime | None = None,
+        after: float | dt.timedelta | None = None,
         **kwargs: object,
     ) -> Handle[Any]:
         """Start a run. If `run_id` already exists with the same input, return a handle of that run.
 
+        `at`, a datetime with a time zone, or `after`, seconds or a timedelta, let a worker execute it from then on.
         What the workflow raises is raised by `result()`, never here.
 
         Example:
             handle = app.start(refund, "A-18", run_id="order-18", metadata={"team": "a"})
             handle.status()
+            app.start(refund, "A-19", after=3600)
         """
-        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, here=not enqueue)
+        enqueue = enqueue or at is not None or after is not None
+        begin_us = begin_of(self._core, at, after)
+        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, here=not enqueue, begin_us=begin_us)
         handle_id, claimed = self._run("start", plan)
         self._advance(claimed)
         return Handle(self, handle_id, only_wait=enqueue)

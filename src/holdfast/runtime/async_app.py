@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
@@ -21,7 +22,7 @@ from holdfast.runtime.execute import run_until_idle, start_run
 from holdfast.runtime.handle import Memo, deadline, next_poll_s, not_finished, read_state
 from holdfast.runtime.publication import publish_workflows
 from holdfast.runtime.registry import R, Workflow
-from holdfast.runtime.start import Claimed
+from holdfast.runtime.start import Claimed, begin_of
 
 if TYPE_CHECKING:
     from holdfast.graphs.definition import Graph
@@ -107,6 +108,8 @@ class AsyncApp:
         run_id: str | None,
         metadata: Metadata | None = None,
         enqueue: bool = False,
+        at: dt.datetime | None = None,
+        after: float | dt.timedelta | None = None,
         **kwargs: object,
     ) -> AsyncHandle[R]: ...
     @overload
@@ -118,6 +121,14 @@ class AsyncApp:
         self, workflow: Workflow[..., R], /, *args: object, enqueue: bool, **more: Any
     ) -> AsyncHandle[R]: ...
     @overload
+    async def start(
+        self, workflow: Workflow[..., R], /, *args: object, at: dt.datetime, **more: Any
+    ) -> AsyncHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[..., R], /, *args: object, after: float | dt.timedelta, **more: Any
+    ) -> AsyncHandle[R]: ...
+    @overload
     async def start(self, workflow: str, /, *args: object, **options: Any) -> AsyncHandle[Any]: ...
     async def start(  # type: ignore[misc]  # these options shadow parameters of the workflow
         self,
@@ -127,10 +138,14 @@ class AsyncApp:
         run_id: str | None = None,
         metadata: Metadata | None = None,
         enqueue: bool = False,
+        at: dt.datetime | None = None,
+        after: float | dt.timedelta | None = None,
         **kwargs: object,
     ) -> AsyncHandle[Any]:
         """Start a run; see `App.start`."""
-        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, here=not enqueue)
+        enqueue = enqueue or at is not None or after is not None
+        begin_us = begin_of(self._core, at, after)
+        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, here=not enqueue, begin_us=begin_us)
         handle_id, claimed = await self._driver.run(plan)
         await self._advance(claimed)
         return AsyncHandle(self, handle_id, only_wait=enqueue)

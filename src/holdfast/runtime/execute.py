@@ -147,6 +147,10 @@ def execute_run(app: AppCore, claimed: Claimed) -> Plan[ExecutionResult]:
             text = f"run {row.run_id!r} cannot be executed here and is paused: {type(broken).__name__}: {broken}"
             raise RunError(text) from broken
         raise
+    begin_us = started.get("begin_us", 0)
+    if begin_us and (yield from interpreter.translate(completion.postpone(exe, begin_us))):
+        app.nonces.discard(row.nonce)
+        return ExecutionResult(row.run_id, exe.released, (yield from deliver(app, row, interpreter.messages)))
     if row.position == 1 and (yield from _parent_has_ended(app, started)):
         entry: EntryData = {"kind": CANCELLED, "by": started["parent"]["run"]}
         yield from interpreter.translate(exe.write(exe.root, [entry], status=CANCELLED, release=True))
@@ -297,7 +301,14 @@ def deliver(app: AppCore, row: RunRow, messages: list[tuple[int, Send]]) -> Plan
 
 
 def start_run(
-    app: AppCore, workflow: object, given: Typed, run_id: str | None, metadata: dict[str, object] | None, *, here: bool
+    app: AppCore,
+    workflow: object,
+    given: Typed,
+    run_id: str | None,
+    metadata: dict[str, object] | None,
+    *,
+    here: bool,
+    begin_us: int = 0,
 ) -> Plan[tuple[str, Claimed | None]]:
     """Create or find the run with the arguments `given`, and claim it if it is executed here."""
     is_new = run_id is None
@@ -306,11 +317,11 @@ def start_run(
         yield from starter.create_first()
     if not here and isinstance(workflow, str) and app.known(workflow) is None:  # it is executed elsewhere
         run_id = run_id if run_id is not None else new_run_id(app, workflow)
-        start = Start(run_id, workflow, 1, *given, metadata)
+        start = Start(run_id, workflow, 1, *given, metadata, begin_us=begin_us)
     else:
         known = app.registry.find(workflow, may_enqueue=True)
         run_id = run_id if run_id is not None else new_run_id(app, known.name)
-        start = known.prepare(Start(run_id, known.name, known.version, *given, metadata))
+        start = known.prepare(Start(run_id, known.name, known.version, *given, metadata, begin_us=begin_us))
     if not here:
         yield from create(app, start, take=False)
         return run_id, None

@@ -12,7 +12,7 @@ from holdfast.engine.gates import seconds_us
 from holdfast.engine.record import Record, record_of
 from holdfast.errors import NotFinished, RunCancelled, RunFailed
 from holdfast.ids import gate_labels
-from holdfast.model.rows import AT_WORK, CANCELLED, COMPLETED, PAUSED, READY, TERMINAL, WAITING, RunRow, TimerRow
+from holdfast.model.rows import AT_WORK, BEGIN, CANCELLED, COMPLETED, PAUSED, READY, TERMINAL, WAITING, RunRow, TimerRow
 from holdfast.model.views import GateInfo, RunInfo
 from holdfast.operations.views import decode_body, moment, run_info
 from holdfast.runtime import control
@@ -224,6 +224,9 @@ def _timers(app: AppCore, row: RunRow, record: Record) -> list[str]:
     found = []
     for timer in app.core.port.rows(TimerRow, row.run):
         kind = kinds.get(timer.timer, "sleep")
+        if timer.timer == BEGIN and not record.scopes:
+            found.append(f"its start at {moment(timer.due_us).isoformat(timespec='seconds')}")
+            continue
         what = f"the timer {timer.timer!r}" if kind == "sleep" else f"the next attempt of {timer.timer!r}"
         found += [f"{what} at {moment(timer.due_us).isoformat(timespec='seconds')}"] if kind != "wait" else []
     return found

@@ -18,10 +18,11 @@ import msgspec
 from holdfast.clock import US
 from holdfast.drivers import Plan
 from holdfast.engine.commands import Ended, EntryData, RunChild
+from holdfast.engine.gates import moment_us, seconds_us
 from holdfast.errors import HoldfastError, InputConflict, InvalidInput, RunNotFound, StorageError, Unstorable
 from holdfast.ids import check_id
-from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun, Outcome, Reason, TakeClaim
-from holdfast.model.rows import AT_WORK, CANCELLED, COMPLETED, NO_RUN, READY, RUNNING, TERMINAL, RunRow
+from holdfast.model.commit import Commit, Committed, NewCheckpoint, NewEntry, NewRun, Outcome, Reason, TakeClaim, Timer
+from holdfast.model.rows import AT_WORK, BEGIN, CANCELLED, COMPLETED, NO_RUN, READY, RUNNING, TERMINAL, WAITING, RunRow
 from holdfast.operations.claims import claim_access, dead_fence, release, take_or_revoke_dead
 from holdfast.operations.context import Access, refusal
 from holdfast.operations.state_commit import EMPTY_STATE
@@ -80,6 +81,8 @@ class Start(msgspec.Struct):
     """The run of which it is a fork from its beginning; such a fork takes outcomes from its family."""
     forked: str = ""
     """How it treats effects its family performed."""
+    begin_us: int = 0
+    """When it begins; 0 means at once."""
 
     def entry(self) -> EntryData:
         """The first entry of its journal."""
@@ -89,7 +92,21 @@ class Start(msgspec.Struct):
             entry["parent"] = self.parent
         if self.definition is not None:
             entry["definition"] = self.definition
+        if self.begin_us:
+            entry["begin_us"] = self.begin_us
         return entry
+
+
+def begin_of(app: AppCore, at: object, after: object) -> int:
+    """The time at which a run is to begin, in microseconds since 1970; 0 means at once."""
+    if at is not None and after is not None:
+        raise InvalidInput(f"at and after were both given ({at!r}, {after!r}); give one of them")
+    now_us = app.core.clock.now_us()
+    if after is not None:
+        begin_us = now_us + seconds_us("after", after)
+    else:
+        begin_us = moment_us(at, "at") if at is not None else 0
+    return begin_us if begin_us > now_us else 0
 
 
 class Execute(NamedTuple):
@@ -227,6 +244,8 @@ def _creation(
         app.token(8),
         create=new,
         workflow=start.workflow,
+        status=WAITING if start.begin_us else None,
+        timers=(Timer(BEGIN, start.begin_us),) if start.begin_us else (),
         metadata=metadata_pairs(start.metadata) if start.metadata else (),
         entries=(NewEntry("started", body),),
         checkpoints=checkpoints,

@@ -199,6 +199,8 @@ class OpenRun:
         if one.reason == "child":
             url = self.c.run_url(one.what) if is_visible(self.c, one.what) else ""
             return Wait("Child run", one.what, "", url, one.since, one.until)
+        if one.reason == "start":
+            return Wait("Start", "of the run", "", "", one.since, one.until)
         words = {"event": "Event", "timer": "Timer", "retry": "Next attempt of"}
         text = self.masker.text(one.text) if one.reason == "retry" else ""
         what = one.what if one.reason == "event" else display_name(one.what)

@@ -15,7 +15,7 @@ from holdfast.web.workflow_catalog import find_known
 if TYPE_CHECKING:
     from holdfast.web.site import Context
 
-_OPTIONS: Final = frozenset({"run_id", "metadata", "enqueue"})
+_OPTIONS: Final = frozenset({"run_id", "metadata", "enqueue", "at", "after"})
 """Parameters of `app.start`, which hide parameters of a workflow with the same name."""
 
 
