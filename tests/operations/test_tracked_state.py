@@ -12,7 +12,14 @@ import holdfast
 from holdfast.clock import SystemClock
 from holdfast.errors import ClaimLost, StorageFull
 from holdfast.model.commit import Commit
+from holdfast.state import encoder, tracked_encoder
+from holdfast.state.encoder import encode
+from holdfast.state.loaded_memo import memo_of_loaded
+from holdfast.state.rope import Outline, chunk_hash, decode
+from holdfast.state.settlement import to_tracked
 from holdfast.state.tracked import TrackedDict, TrackedList
+from holdfast.state.tracked_encoder import encode_tracked
+from holdfast.state.values import pack
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Select
 from tests.faulty_port import Wire
@@ -232,3 +239,74 @@ def test_a_state_has_the_types_it_is_opened_with(store: holdfast.Store) -> None:
     floats = store.tracked("floats", as_type=dict[str, float]).state
     assert isinstance(floats, TrackedDict)
     assert type(floats["share"]) is float
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["messages", "threads"])
+def test_the_first_save_after_a_load_encodes_what_changed(
+    store: holdfast.Store, deep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [message(number) for number in range(1500)]
+    state: dict[str, Any] = {"messages": messages, "by_id": {f"m{number}": message(number) for number in range(90)}}
+    if deep:
+        state |= {"threads": [{"log": messages[:90], "title": number, "note": "x" * 9000} for number in range(30)]}
+    kept = store.tracked("kept")
+    kept.state.update(state)
+    kept.save()
+    store.save("r", state)
+    del state, messages
+    for turn in range(1, 4):
+        loaded, encoded = store.tracked("r"), []
+        for chat in (kept, loaded):
+            sizes = count_encoded(monkeypatch)
+            chat.state["messages"].append(message(turn))
+            chat.state["messages"][turn * 400]["content"] = "edited"
+            chat.state["by_id"]["m7"] = turn
+            if deep:
+                chat.state["threads"][17]["log"].append(message(turn))
+            chat.save()
+            encoded.append(sum(sizes))
+            monkeypatch.undo()
+        assert encoded[1] <= encoded[0] + 100, "as much as for a state that was not loaded"
+        assert root_of(store, "r") == root_of(store, "kept")
+    store.save("plain", loaded.state)
+    assert root_of(store, "plain") == root_of(store, "kept")
+    assert not store.verify().problems
+
+
+def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is encoded, and of the chunks that are hashed."""
+    sizes: list[int] = []
+
+    def counted(real: Any) -> Any:
+        def call(*args: Any) -> bytes:
+            data: bytes = real(*args)
+            sizes.append(len(args[0]) if real is chunk_hash else len(data))
+            return data
+
+        return call
+
+    for module in (encoder, tracked_encoder):
+        monkeypatch.setattr(module, "pack", counted(pack))
+    monkeypatch.setattr(encoder, "chunk_hash", counted(chunk_hash))
+    return sizes
+
+
+def test_a_loaded_state_is_saved_after_a_sweep_removed_its_chunks(store: holdfast.Store) -> None:
+    store.save("r", {"messages": [message(number) for number in range(60)]})
+    chat = store.tracked("r")
+    store.save("r", {"messages": []})
+    store.prune("r", holdfast.Keep(last=1))
+    chat.state["messages"].append(message(60))
+    chat.save()
+    assert len(store.load("r").state["messages"]) == 61  # type: ignore[union-attr]
+    assert not store.verify().problems
+
+
+def test_a_state_that_was_divided_finer_is_tracked_as_well() -> None:
+    state = {"messages": [message(number) for number in range(60)], "note": ["x"] * 40}
+    stored = encode(state, split_min=200)
+    assert memo_of_loaded(to_tracked(state), stored.root, Outline()) is None
+    outline: Outline = {}
+    fetch = {name: b"\x00" + plain for name, plain in stored.chunks.items()}
+    loaded = to_tracked(decode(stored.root, lambda _: fetch, "it", outline=outline)[0])
+    assert encode_tracked(loaded, memo_of_loaded(loaded, stored.root, outline)).root == encode(state).root

@@ -13,9 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from holdfast.state import chunker, encoder, tracked_encoder
+from holdfast.state import chunker, encoder, loaded_memo, tracked_encoder
 from holdfast.state.encoder import encode
-from holdfast.state.rope import decode
+from holdfast.state.loaded_memo import memo_of_loaded
+from holdfast.state.rope import Outline, decode
 from holdfast.state.settlement import to_tracked
 from holdfast.state.tracked import TrackedDict
 from holdfast.state.tracked_encoder import TrackedPart, encode_tracked
@@ -33,6 +34,8 @@ _TINY: dict[Any, dict[str, int]] = {
         "BLOB": 300,
         "FIELDS_MAX": 6,
     },
+    loaded_memo: {"SPLIT_MIN": 100, "ITEM_SPLIT_MIN": 120, "LITERAL_MAX": 20, "EMBED_MAX": 60, "FIELDS_MAX": 6}
+    | {"FANOUT_MAX": 5},
     tracked_encoder: {"SPLIT_MIN": 100, "ITEM_SPLIT_MIN": 120, "LITERAL_MAX": 20, "EMBED_MAX": 60, "FIELDS_MAX": 6}
     | {"_COMPARED_MAX": 100, "_SNAPSHOT_MAX": 30},
 }
@@ -168,11 +171,16 @@ class TrackedStates(RuleBasedStateMachine):
             found = decode(encoded.root, lambda names: {name: b"\x00" + known[name] for name in names}, "it")[0]
             assert exactly(found) == exactly(plain(self.twin))
 
-    @rule()
-    def load(self) -> None:
+    @rule(is_remembered=st.booleans())
+    def load(self, is_remembered: bool) -> None:
         self.save(0, fails=False)
         self.twin = plain(self.twin)
-        self.state, self.memos, self.held = to_tracked(plain(self.twin)), [None, None], []
+        known, outline = self.known[0], Outline()
+        root = encode(self.twin, split_min=_SPLIT_MIN).root
+        loaded = decode(root, lambda names: {name: b"\x00" + known[name] for name in names}, "it", outline=outline)[0]
+        self.state, self.held = to_tracked(loaded), []
+        self.memos = [memo_of_loaded(self.state, root, outline) if is_remembered else None, None]
+        assert not is_remembered or (self.memos[0] is None) == (root[:1] == b"\x01")
 
 
 def _contains(value: Any, part: Any) -> bool:

@@ -15,10 +15,10 @@ from holdfast.limits import NUMBER_MAX, RUNS_PAGE_MAX, STEP_MAX
 from holdfast.model.rows import AttachmentRow, CheckpointRow, EffectRow, EntryRow, RunRow, check_status
 from holdfast.model.views import Change, Checkpoint, CheckpointInfo, Effect, Entry, RunList, StoredDict
 from holdfast.operations import views
-from holdfast.operations.context import Access, StoreContext
+from holdfast.operations.context import Access, RunCache, StoreContext
 from holdfast.operations.views import position_of
 from holdfast.state.diff import diff as state_diff
-from holdfast.state.rope import decode
+from holdfast.state.rope import Outline, decode
 from holdfast.store.checksum import verify_checksum, verify_run
 from holdfast.store.journal_prune import last_of
 from holdfast.store.port import RunQuery, Select
@@ -35,6 +35,8 @@ class Loaded(NamedTuple):
     run: RunRow
     row: CheckpointRow
     state: object
+    cache: RunCache | None
+    """None: the state has no chunks."""
 
 
 class CheckpointChoice(TypedDict, total=False):
@@ -78,7 +80,7 @@ def load(
     found: Loaded | None = yield lambda: work(access.core, run_id, select)
     if found is None:
         return None
-    run, row, state = found
+    run, row, state, _ = found
     if as_type is not None:
         state = views.convert_state(state, as_type, f"the state in {views.checkpoint_place(run_id, row)}")
     return views.checkpoint_view(run, row, state)
@@ -98,26 +100,28 @@ def find_checkpoint(core: StoreContext, run_id: str, select: Select) -> tuple[Ru
     return None
 
 
-def load_checkpoint(core: StoreContext, run_id: str, select: Select) -> Loaded | None:
-    """The checkpoint with its state. One that is pruned while it is read is not reported as damaged."""
+def load_checkpoint(core: StoreContext, run_id: str, select: Select, outline: Outline | None = None) -> Loaded | None:
+    """The checkpoint with its state. One that is pruned while it is read is not reported as damaged.
+
+    An `outline` is filled with that of the state.
+    """
     for _ in range(_RACES_MAX):
         found = find_checkpoint(core, run_id, select)
         if found is None:
             return None
         run, row = found
         try:
-            return _with_state(core, run, row)
+            return _with_state(core, run, row, outline)
         except DamagedData:
             if find_checkpoint(core, run_id, select) == found:
                 raise
     raise DamagedData(f"run {run_id!r}", f"its checkpoints changed {_RACES_MAX} times while one was read")
 
 
-def _with_state(core: StoreContext, run: RunRow, row: CheckpointRow) -> Loaded:
-    state, hashes = decode(row.root, core.fetch(run.family), views.checkpoint_place(run.run_id, row))
-    if hashes:
-        core.memory.note(run, hashes)
-    return Loaded(run, row, state)
+def _with_state(core: StoreContext, run: RunRow, row: CheckpointRow, outline: Outline | None = None) -> Loaded:
+    place = views.checkpoint_place(run.run_id, row)
+    state, hashes = decode(row.root, core.fetch(run.family), place, outline=outline)
+    return Loaded(run, row, state, core.memory.note(run, hashes) if hashes else None)
 
 
 def load_undamaged(core: StoreContext, run_id: str, select: Select) -> Loaded | None:

@@ -11,8 +11,11 @@ from holdfast.model.views import Saved, StoredDict
 from holdfast.operations import views
 from holdfast.operations.context import Access
 from holdfast.operations.read import load_checkpoint, selection
+from holdfast.operations.state_commit import SavedAs
 from holdfast.operations.write import save
-from holdfast.state.change_stamps import clock
+from holdfast.state.change_stamps import Tracking, clock
+from holdfast.state.loaded_memo import memo_of_loaded
+from holdfast.state.rope import Outline
 from holdfast.state.settlement import settle_part, to_tracked
 from holdfast.state.tracked import TrackedDict, TrackedList
 
@@ -93,11 +96,15 @@ def open_tracked(
     """Load the newest state of a lane and track it; an empty dict if there is none."""
     check_id("run_id", run_id)
     select = selection(None, None, None, lane)
-    found = yield lambda: load_checkpoint(access.core, run_id, select)
+    outline: Outline = {}
+    found = yield lambda: load_checkpoint(access.core, run_id, select, outline)
     if found is None:
         return make(access, run_id, lane, cast("Any", TrackedDict()))
-    _, row, state = found
+    _, row, state, cache = found
+    del found
     if as_type is not None:
         state = views.convert_state(state, as_type, f"the state in {views.checkpoint_place(run_id, row)}")
-    del found
-    return make(access, run_id, lane, to_tracked(state))
+    tracked = to_tracked(state)
+    if as_type is None and cache is not None and isinstance(tracked, Tracking):
+        tracked.memo = SavedAs(cache, memo_of_loaded(tracked, row.root, outline))
+    return make(access, run_id, lane, tracked)

@@ -210,7 +210,7 @@ class Pager:
         self.end += 1
         if part is not None:
             self._parts += (part,)
-        boundary = _boundary_hash(segments)
+        boundary = boundary_hash(segments)
         if self._weight < LEAF_MAX and (self._weight < LEAF_MIN or boundary * LEAF >= weight << 32):
             return False
         raw, parts = tuple(self._raw), self._parts
@@ -219,7 +219,7 @@ class Pager:
         self._page_weight += self._weight
         self._raw, self._parts, self._foreign = [], (), False
         self._weight = self._size = self._count = 0
-        if self._page_weight >= PAGE_MAX or (self._page_weight >= PAGE_MIN and boundary * PAGE < weight << 32):
+        if ends_page(self._page_weight, boundary, weight):
             self._finish_page(boundary, weight)
             return True
         return False
@@ -269,16 +269,13 @@ class Pager:
     def _finish_page(self, boundary: int, weight: int) -> None:
         leaves = self._leaves
         content = [segment for leaf in leaves for segment in leaf.raw] if self._whole else self._linked_leaves()
-        closes, share = 0, boundary * PAGE * FANOUT
-        while share < weight << 32 and closes < 8:
-            closes, share = closes + 1, share * FANOUT
         count = sum([leaf.items for leaf in leaves])
         parts = tuple([part for leaf in leaves for part in leaf.parts])
         page = Node(
             count,
             sum([leaf.size for leaf in leaves]),
             self._link(content, count),
-            closes=closes,
+            closes=closed_levels(boundary, weight),
             parts=parts,
             divided=bool(parts),
             foreign=any(leaf.foreign for leaf in leaves),
@@ -325,7 +322,20 @@ def rebuild(pager: Pager, old: Pages | None, hunks: Sequence[Hunk], count: int, 
             return
 
 
-def _boundary_hash(segments: Sequence[Segment]) -> int:
+def ends_page(page_weight: int, boundary: int, weight: int) -> bool:
+    """Whether a page of this weight ends with a leaf whose last item has this boundary hash and weight."""
+    return page_weight >= PAGE_MAX or (page_weight >= PAGE_MIN and boundary * PAGE < weight << 32)
+
+
+def closed_levels(boundary: int, weight: int) -> int:
+    """How many index levels end with a page whose last item has this boundary hash and weight."""
+    closes, share = 0, boundary * PAGE * FANOUT
+    while share < weight << 32 and closes < 8:
+        closes, share = closes + 1, share * FANOUT
+    return closes
+
+
+def boundary_hash(segments: Sequence[Segment]) -> int:
     """A hash of the item's own content, evenly distributed over 32 bits."""
     boundary = 0
     for segment in segments:

@@ -130,24 +130,36 @@ Fetch = Callable[[list[bytes]], Mapping[bytes, bytes]]
 """Returns the stored bodies of chunks by hash, without those that are missing."""
 
 
+Outline = dict[bytes, bytes | int]
+"""By hash: the plain bytes of nodes, and the sizes of what leaves contain."""
+
+
 def decode(
-    root: bytes, fetch: Fetch, place: str, verified: dict[bytes, bytes] | None = None
+    root: bytes,
+    fetch: Fetch,
+    place: str,
+    verified: dict[bytes, bytes] | None = None,
+    outline: Outline | None = None,
 ) -> tuple[Any, Iterable[bytes]]:
     """The state behind `root`, and the hashes of its chunks.
 
-    `verified` are plain chunks that were verified before, by hash; those that are fetched are added to them. Raises
-    DamagedData if a chunk is missing or has other content than its hash.
+    `verified` are plain chunks that were verified before, by hash; those that are fetched are added to them. An
+    `outline` is filled. Raises DamagedData if a chunk is missing or has other content than its hash.
     """
     if root[:1] == b"\x01":
         return unpack(root[1:], place), ()
     segments = read(root, place)
     chunks = gather(segments, fetch, place, verified)
-    return unpack(join(segments, chunks, place), place), chunks.keys()
+    data, names = join(segments, chunks, place), list(chunks)
+    if outline is not None:
+        outline.update((name, plain if plain[:1] == b"\x02" else len(plain) - 1) for name, plain in chunks.items())
+    del chunks  # so that they do not take memory besides the values
+    return unpack(data, place), names
 
 
 def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str) -> bytes:
     """The bytes of a rope whose chunks are all in `chunks`."""
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     left = TRACKED_STATE_READ_BYTES_MAX
     stack = [iter(segments)]
     while stack:
@@ -155,13 +167,14 @@ def join(segments: Iterable[Segment], chunks: Mapping[bytes, bytes], place: str)
         if segment is None:
             stack.pop()
             continue
+        piece: bytes | memoryview
         if isinstance(segment, bytes):
             piece = segment
         elif segment.node:
             piece = b""
             stack.append(iter(read(chunks[segment.hash], place)))
         else:
-            piece = chunks[segment.hash][1:]
+            piece = memoryview(chunks[segment.hash])[1:]
         left -= len(piece)
         if left < 0 or len(parts) == STATE_PIECES_MAX:
             limit = f"{STATE_PIECES_MAX} pieces" if left >= 0 else f"{TRACKED_STATE_READ_BYTES_MAX} bytes"

@@ -245,10 +245,7 @@ class TrackedEncoder(Encoder):
         rebuild(pager, memo.pages if memo else None, hunks, len(value), add)
         end_settling(value, foreign=pager.has_foreign, plain=plain)
         header = (map_header if pairs else array_header)(len(value))
-        snapshot = None
-        if keys is None and len(value) <= _SNAPSHOT_MAX:
-            snapshot = [_ANY if is_foreign_itself(item) else item for item in value] if value.foreign else list(value)
-        made = TrackedItems(len(value), pager.pages(), pager.rest, keys, snapshot)
+        made = TrackedItems(len(value), pager.pages(), pager.rest, keys, snapshot_of(value))
         return Part([header, *pager.segments()], len(header) + pager.size, made)  # type: ignore[arg-type]
 
     def _tracked_item(
@@ -310,6 +307,13 @@ def is_unchanged(part: TrackedPart) -> bool:
     if value.stamp > part.stamp or value.foreign or len(value) != part.length or part.size <= _COMPARED_MAX:
         return False
     return isinstance(part.memo, TrackedItems) and _is_snapshot_valid(value, [], part.memo.snapshot)
+
+
+def snapshot_of(value: Any) -> list[Any] | None:
+    """The items of a short list, for comparison; None for others."""
+    if isinstance(value, dict) or len(value) > _SNAPSHOT_MAX:
+        return None
+    return [_ANY if is_foreign_itself(item) else item for item in value] if value.foreign else list(value)
 
 
 def _is_snapshot_valid(value: Any, hunks: list[Hunk], snapshot: list[Any] | None) -> bool:
