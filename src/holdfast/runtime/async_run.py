@@ -94,7 +94,7 @@ class AsyncRun(RunBase):
             spec = step_spec(fn, args=args, kwargs=kwargs, name=name, key=key, retry=retry, timeout=timeout)
             return steps.step(exe, scope, spec)
 
-        return UnawaitedCall(self, "step", fn, plan, (*args, *kwargs.values()))
+        return UnawaitedCall(self, "step", fn, plan, (*args, *kwargs.values()), keyed=key is not None)
 
     @overload
     def effect(self, fn: Callable[..., Awaitable[R]], /, *args: object, **options: Any) -> Call[R]: ...
@@ -129,7 +129,7 @@ class AsyncRun(RunBase):
             options.classify = classifier_of(not_done, doubtful, classify)
             return effects.effect(exe, scope, spec, options)
 
-        return UnawaitedCall(self, "effect", fn, plan, (*args, *kwargs.values()))
+        return UnawaitedCall(self, "effect", fn, plan, (*args, *kwargs.values()), keyed=key is not None)
 
     @overload
     def ask(self, prompt: str, fields: type[T], **options: Unpack[AskOptions]) -> Call[T]: ...

@@ -37,7 +37,8 @@ Call = Coroutine[Any, Any, R]
 """A call of an `AsyncRun`, to be awaited for its result."""
 MakePlan = Callable[[Execution, Scope], Plan[R]]
 _ACTS: Final = frozenset({"effect", "child", "send", "transaction"})
-_WAITS: Final = frozenset({"ask", "sleep", "sleep_until", "wait_for", "child"})
+_UNRECORDED: Final = frozenset({"log", "version", "run_agent", "run_graph"})
+"""Calls that need no record of their own, or make other calls."""
 _TEXT_MAX: Final = 60
 _DEPTH_MAX: Final = 8
 
@@ -148,6 +149,7 @@ class UnawaitedCall(Call[R]):
         values: Iterable[object] = (),
         *,
         function: Callable[[], Call[R]] | None = None,
+        keyed: bool = False,
     ) -> None:
         """Errors name the call by `subject`; `values` are the arguments that must not be unawaited calls.
 
@@ -160,13 +162,10 @@ class UnawaitedCall(Call[R]):
         self._plan = plan
         self._function = function
         self._coroutine: Call[R] | None = None
-        if name in _WAITS and _recorded_call.get():
-            error = InvalidInput(
-                f"run.{name} was called inside the recorded call of {_recorded_call.get()!r}, where its answer would "
-                'be lost; give that tool the policy record="none"'
-            )
-            exe.record.fatal = exe.record.fatal or error
-            raise error
+        refusal = _refusal_inside(name, keyed=keyed)
+        if refusal is not None:
+            exe.record.fatal = exe.record.fatal or refusal
+            raise refusal
         run._check_waiting(acts=name in _ACTS)
         given = _find_unawaited(list(values), 0) if exe.unawaited else None
         exe.unawaited[id(self)] = self._error
@@ -261,18 +260,34 @@ def _missing_await(
     return MissingAwait(f"{label}({text})", f"{file}:{line}", problem)
 
 
-_recorded_call: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_recorded_call", default="")
-"""The name of the recorded call of an adapter that the calling code belongs to."""
+_recorded_call: contextvars.ContextVar[tuple[str, bool]] = contextvars.ContextVar("holdfast_recorded_call")
+"""The name of the recorded call of an adapter that the calling code belongs to, and whether keys are allowed in it."""
 
 
 @contextlib.contextmanager
-def in_recorded_call(name: str) -> Iterator[None]:
-    """Refuse calls that wait: the run would be released inside a step or an effect, and the answer lost."""
-    token = _recorded_call.set(name)
+def in_recorded_call(name: str, *, allows_keys: bool = False) -> Iterator[None]:
+    """Refuse calls with a record or an answer: a resume would not repeat them, and the run would be Diverged.
+
+    `allows_keys`: steps and effects with a key are allowed, because the adapter counts them as reached.
+    """
+    token = _recorded_call.set((name, allows_keys))
     try:
         yield
     finally:
         _recorded_call.reset(token)
+
+
+def _refusal_inside(name: str, *, keyed: bool) -> InvalidInput | None:
+    """Why the calling code may not make this call of the run, if it is inside a recorded call of an adapter."""
+    outer, allows_keys = _recorded_call.get(("", False))
+    if not outer or name in _UNRECORDED or (allows_keys and keyed):
+        return None
+    reason, way_out = "so its record or answer would be lost", 'give that tool the policy record="none"'
+    if allows_keys:
+        reason, way_out = "only run.step and run.effect with key= can be found again there", "ask with interrupt()"
+    return InvalidInput(
+        f"run.{name} was called inside the recorded call of {outer!r}, which no resume repeats, {reason}; {way_out}"
+    )
 
 
 _current: contextvars.ContextVar[Run | AsyncRun | None] = contextvars.ContextVar("holdfast_run", default=None)

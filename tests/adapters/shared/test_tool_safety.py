@@ -230,13 +230,18 @@ def test_a_tool_that_only_asked_leaves_nothing_to_undo(app: holdfast.App) -> Non
 
 
 @pytest.mark.parametrize("record", ["effect", "step"])
-@pytest.mark.parametrize("verb", ["ask", "sleep", "wait_for", "child"])
-def test_a_tool_that_waits_inside_its_recorded_call_is_refused(app: holdfast.App, verb: str, record: Any) -> None:
+@pytest.mark.parametrize("verb", ["ask", "sleep", "wait_for", "child", "effect", "step", "now", "gather"])
+def test_a_tool_that_waits_or_records_inside_its_recorded_call_is_refused(
+    app: holdfast.App, verb: str, record: Any
+) -> None:
+    """A resume does not repeat the tool: a call inside it would not be reached, and the run be Diverged."""
+    done: list[int] = []
+
     async def waits() -> object:
         run = holdfast.current_run()
         assert isinstance(run, holdfast.AsyncRun)
-        given: Any = 1 if verb == "sleep" else "work"
-        return await getattr(run, verb)(given)
+        given: dict[str, list[Any]] = {"sleep": [1], "effect": [lambda: done.append(1)], "step": [str], "now": []}
+        return await getattr(run, verb)(*given.get(verb, ["work"]))
 
     @app.workflow
     async def work(run: holdfast.AsyncRun) -> object:
@@ -245,6 +250,7 @@ def test_a_tool_that_waits_inside_its_recorded_call_is_refused(app: holdfast.App
     with pytest.raises(holdfast.RunFailed, match=f"run.{verb} was called inside .*'pay'.* record=\"none\""):
         app.start(work, run_id="r").result()
     assert app.gates("r") == []
+    assert done == []
 
 
 def test_a_tool_that_is_not_recorded_may_ask(app: holdfast.App) -> None:

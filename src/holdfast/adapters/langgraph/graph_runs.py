@@ -19,11 +19,12 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from holdfast.adapters.langgraph.thread import thread_ref
+from holdfast.adapters.shared.call_keys import entries_of, is_over
 from holdfast.adapters.shared.calls import next_key
 from holdfast.errors import InvalidInput, RunClaimed
 from holdfast.inspect.threads import DRIVEN_BY
 from holdfast.runtime.async_run import AsyncRun
-from holdfast.runtime.run_base import AskOptions, Call, RunBase, UnawaitedCall
+from holdfast.runtime.run_base import AskOptions, Call, RunBase, UnawaitedCall, in_recorded_call
 
 if TYPE_CHECKING:
     from holdfast.adapters.langgraph.saver import HoldfastSaver
@@ -118,7 +119,8 @@ def run_graph(
 
     The id of the thread is the run's with `/graph` and a number, unless `config` names a thread. The thread is claimed
     while the graph executes. After a crash the graph continues from its last checkpoint: finished nodes and answered
-    interrupts are not repeated, and a node that was interrupted runs again.
+    interrupts are not repeated, and a node that was interrupted runs again. What must not be repeated is an effect of
+    the run with a key: `await holdfast.current_run().effect(pay, order, key=f"pay {order}")` in an async node.
 
     Example:
         @app.workflow
@@ -153,12 +155,30 @@ async def _run_graph(
     command: Command[Any] | None = None
     for turn in itertools.count(1):
         advance = functools.partial(driven.advance, before, given, command)
-        found = await run.step(advance, key=f"{call} turn {turn}", name="graph turn")
+        try:
+            found = await run.step(advance, key=f"{call} turn {turn}", name="graph turn")
+        finally:
+            _count_as_reached(run, f"{call} head" if turn == 1 else f"{call} turn {turn - 1}", f"{call} turn {turn}")
         if not found["interrupts"]:
             return await driven.values(found["head"])
         answers = await _ask(run, f"{call} turn {turn}", found["interrupts"], describe)
         command = Command(resume=answers)
     raise AssertionError("the loop ends with a return")
+
+
+def _count_as_reached(run: AsyncRun, after: str, turn: str) -> None:
+    """Count the recorded calls of the nodes of a turn as reached: a node that has ended does not make them again.
+
+    They stand between the entry of the call before the turn and that of the turn, if it is recorded. A call without an
+    outcome is left out: it is in doubt until its node makes it again.
+    """
+    recorded = run.execution.record.scope(run.scope.path)
+    begins = max((entry["position"] for entry in entries_of(run, after)), default=0)
+    ends = max((entry["position"] for entry in entries_of(run, turn)), default=None)
+    for entries in recorded.calls.values() if recorded is not None else ():
+        is_inside = begins < entries[0]["position"] and (ends is None or entries[-1]["position"] < ends)
+        if is_inside and entries[0]["kind"] in ("step", "attempt", "intent", "outcome") and is_over(entries):
+            entries[0]["seen"] = True
 
 
 class _DrivenGraph:
@@ -200,7 +220,8 @@ class _DrivenGraph:
 
     async def _invoke(self, given: object) -> None:
         """Execute the graph. Each checkpoint is saved before the next nodes begin, so that no finished node is lost."""
-        await self._graph.ainvoke(given, self._config, durability="sync")
+        with in_recorded_call("graph turn", allows_keys=True):
+            await self._graph.ainvoke(given, self._config, durability="sync")
 
     async def _finish(self, state: StateSnapshot) -> StateSnapshot:
         """Execute the graph until no task is left, or all tasks that are left wait for an answer.
