@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.store.postgres.server import Server
 
-from bench import imports, syncs, trips
+from bench import imports, memory, syncs, trips
 from bench.documents import Document, facts_line
 from bench.durations import expected_s
 from bench.facts import facts, is_disk
@@ -28,7 +28,7 @@ from bench.table import table, target_table, workload_body
 from bench.targets import judged
 
 MEMORY: Final = Path("/dev/shm")
-COUNTED: Final = ("syncs", "trips", "import")
+COUNTED: Final = ("syncs", "trips", "memory", "import")
 WORKLOADS: Final = (*GROUPS, *COUNTED)
 
 
@@ -135,6 +135,8 @@ class Session:
             case "trips":
                 self._serve()
                 return {name: trips.text()}
+            case "memory":
+                return {name: memory.text(self._given.dir, quick=self._given.quick)}
             case "import":
                 found = imports.measure(3 if self._given.quick else max(15, self._given.rounds), tell)
                 return {name: imports.text(found)}

@@ -6,7 +6,10 @@ to half under zstd, a long conversation to a third.
 
 from __future__ import annotations
 
+import functools
 import random
+import string
+from collections.abc import Iterator
 from typing import Any, Final
 
 RUN: Final = "run-000001"
@@ -29,6 +32,18 @@ _COMMON_FIRST: Final = (
     "weather temperature pressure humidity forecast storm harbour vessel cargo container crane berth tide anchor rope"
 )
 _WORDS: Final = _COMMON_FIRST.split()
+_VOCABULARY: Final = 3000
+
+
+@functools.cache
+def _vocabulary() -> list[str]:
+    source = random.Random("vocabulary")
+    return ["".join(source.choices(string.ascii_lowercase, k=source.randrange(3, 11))) for _ in range(_VOCABULARY)]
+
+
+def random_words(seed: str, size: int) -> str:
+    """`size` characters of words, each as likely as any other: little to compress in one message."""
+    return " ".join(random.Random(seed).choices(_vocabulary(), k=size // 4 + 1))[:size]
 
 
 def text(seed: str, size: int) -> str:
@@ -55,11 +70,21 @@ def text(seed: str, size: int) -> str:
     return " ".join(parts)[:size]
 
 
-def message(number: int, version: int = 0) -> dict[str, Any]:
-    """The message of a turn; a later version of it has the same id and other text. 1 KB when packed."""
+def message(number: int, version: int = 0, *, words: bool = False) -> dict[str, Any]:
+    """The message of a turn; a later version of it has the same id and other text. 1 KB when packed.
+
+    With `words` its text is made of random words.
+    """
     role = "user" if number % 2 else "assistant"
-    content = text(f"message {number} {version}", MESSAGE_BYTES - 36 - len(role))
+    content = (random_words if words else text)(f"message {number} {version}", MESSAGE_BYTES - 36 - len(role))
     return {"id": f"msg-{number:08d}", "role": role, "content": content}
+
+
+def messages(count: int) -> Iterator[dict[str, Any]]:
+    """A long conversation, made quickly: its texts repeat, its ids do not."""
+    texts = [message(number) for number in range(min(count, 500))]
+    for number in range(count):
+        yield {**texts[number % len(texts)], "id": f"msg-{number:08d}"}
 
 
 def state(number: int) -> dict[str, Any]:
@@ -89,8 +114,9 @@ class Script:
     The conversation has `start` messages before the first turn. Edits go to its first half.
     """
 
-    def __init__(self, total: int, *, start: int = 0, edit: bool = False) -> None:
+    def __init__(self, total: int, *, start: int = 0, edit: bool = False, words: bool = False) -> None:
         self.start = start
+        self._words = words
         source = random.Random("edits")
         self._edited = [source.randrange(start // 2) for _ in range(total)] if edit else None
 
@@ -102,5 +128,5 @@ class Script:
         """For each of these turns, the place of a message and the message."""
         turns = range(first, first + count)
         if self._edited is None:
-            return [(self.start + turn, message(self.start + turn)) for turn in turns]
+            return [(self.start + turn, message(self.start + turn, words=self._words)) for turn in turns]
         return [(self._edited[turn], message(self._edited[turn], version=turn + 1)) for turn in turns]

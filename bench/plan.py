@@ -48,6 +48,8 @@ class Plan:
     table: Literal["speed", "turns", "times", "parts", "beside", "bytes"] = "speed"
     """How its numbers are shown: as speeds, as a growing conversation, each as times or as part of the floor's, beside
     those of a peer, or as bytes."""
+    raw_each: int = 0
+    """In a table of bytes, the text that an operation adds."""
     noun: str = "save"
     shown: tuple[str, ...] = ()
     """The numbers in a table of times, parts or peers, if they are not one for each kind."""
@@ -96,3 +98,12 @@ def per_turn(slices: Slices) -> dict[str, float]:
 
 def per_kind(slices: Slices) -> dict[str, float]:
     return {f"{found['kind']}_us": median(found["each_us"]) for found in slices}
+
+
+def per_kind_mean(slices: Slices) -> dict[str, float]:
+    """The means, because now and then a turn finishes a page, or packs, and the others have to carry it."""
+    kinds = {
+        found["kind"]: [one for each in slices if each["kind"] == found["kind"] for one in each["each_us"]]
+        for found in slices
+    }
+    return {f"{kind}_us": fmean(each) for kind, each in kinds.items()}

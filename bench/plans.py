@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bench import engine_plans, saver_plans
-from bench.plan import Plan, entry, per_kind, per_operation, per_turn
+from bench.data import MESSAGE_BYTES
+from bench.plan import Plan, entry, per_kind, per_kind_mean, per_operation, per_turn
 
 _SAVE: Final = (
     entry("floor apsw", "floors:RawInsert"),
@@ -22,9 +23,20 @@ _SAVE: Final = (
 _TURNS: Final = (
     entry("floor append", "floors:Append"),
     entry("holdfast", "with_holdfast:Turns"),
+    entry("holdfast tracked", "with_holdfast:Turns", tracked=True),
     entry("langgraph", "langgraph_turns:Turns"),
     entry("langgraph delta", "langgraph_turns:Turns", delta=True),
     entry("json file", "with_json:Turns"),
+)
+_LONG: Final = (
+    entry("floor append", "floors:AppendLong"),
+    entry("holdfast tracked", "with_holdfast:Tracked"),
+)
+_SHAPES: Final = (
+    entry("sqlite", "with_holdfast:Turns"),
+    entry("sqlite, random words", "with_holdfast:Turns", words=True),
+    entry("dir", "with_holdfast:Turns", folder=True),
+    entry("dir, random words", "with_holdfast:Turns", folder=True, words=True),
 )
 _LOAD: Final = (
     entry("floor blob", "floors:OneBlob"),
@@ -82,6 +94,29 @@ SQLITE: Final = {
             fresh=True,
             table="turns",
             options={"blob": True},
+        ),
+        Plan(
+            "tracked",
+            "add a 1 KB message to a tracked state with 100, 10,000 and 100,000 messages, and save",
+            _LONG,
+            {"short": 20, "middle": 20, "long": 20},
+            4,
+            per_kind_mean,
+            table="times",
+            options={"lengths": (100, 10_000, 100_000)},
+            noun="turn",
+        ),
+        Plan(
+            "shapes",
+            "what 1,000 turns of 1 KB messages take on disk, by the text of the messages",
+            _SHAPES,
+            {"": 50},
+            20,
+            per_turn,
+            fresh=True,
+            timed=False,
+            table="bytes",
+            raw_each=MESSAGE_BYTES,
         ),
         Plan(
             "load",
@@ -151,6 +186,8 @@ GROUPS: Final = {
     "save": ("save",),
     "save_tmpfs": ("save_tmpfs",),
     "turns": ("turns", "turns_edit", "turns_blob"),
+    "tracked": ("tracked",),
+    "shapes": ("shapes",),
     "load": ("load",),
     "concurrent": ("concurrent",),
     **{name: (name,) for name in (*POSTGRES, *ENGINE, *ENGINE_POSTGRES)},
@@ -164,4 +201,6 @@ def quick(plan: Plan) -> Plan:
 
 
 def _quick_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "lengths" in options:
+        return {**options, "lengths": (100, 500, 2000)}
     return {**options, "start": 250} if "start" in options else options

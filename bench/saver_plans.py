@@ -109,6 +109,7 @@ BYTES_PLAN: Final = Plan(
     fresh=True,
     timed=False,
     table="bytes",
+    raw_each=2 * MESSAGE_BYTES,
     options=_SYNC,
 )
 LOAD_PLANS: Final = (_load("saver_load", "SQLite", "sqlite"), _load("pg_saver_load", "PostgreSQL", "postgres"))

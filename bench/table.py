@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from bench.results import Result, Spread, shown
-from bench.saver_plans import message_bytes
 from bench.targets import Judged, raw_bytes
 
 
@@ -148,7 +147,7 @@ def _beside_table(result: Result) -> str:
 
 def _bytes_table(result: Result) -> str:
     """Bytes on disk, as they are and without what an empty store takes."""
-    raw = message_bytes(result.plan.total)
+    raw = result.plan.total * result.plan.raw_each
     header = ("system", "MB", "x messages", "MB without the empty store", "x messages", "MB in blocks", "x messages")
 
     def row(name: str) -> list[str]:

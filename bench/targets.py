@@ -83,6 +83,22 @@ def _bytes_kept(result: Result) -> Spread | None:
     return found and Spread(*(value / raw_bytes(result.plan.total) for value in found))
 
 
+def _taken(system: str, number: str = "bytes") -> Callable[[Result], Spread | None]:
+    """What is on disk, times the text of the messages."""
+
+    def found(result: Result) -> Spread | None:
+        taken = result.spread(system, number)
+        return taken and Spread(*(value / (result.plan.total * result.plan.raw_each) for value in taken))
+
+    return found
+
+
+def _longest(result: Result) -> Spread | None:
+    """A turn of the longest conversation, times one of the shortest."""
+    rounds = result.rounds.get("holdfast tracked", [])
+    return Spread.of([one["long_us"] / one["short_us"] for one in rounds]) if rounds else None
+
+
 def raw_bytes(turns: int) -> int:
     """The bytes of so many messages, packed one by one."""
     return sum(len(ormsgpack.packb(message(number))) for number in range(turns))
@@ -136,6 +152,11 @@ SECTIONS: Final[Mapping[str, tuple[Target, ...]]] = {
         Target("turns", "tracked, of the floor's speed", _part("holdfast tracked", "floor append"), 0.55),
         Target("turns", "last tenth of the saves, times the first", _growth, 2.0, most=True),
         Target("turns", "bytes kept, times the raw messages", _bytes_kept, 1.5, most=True, stretch=1.0),
+        Target("tracked", "a turn at 100,000 messages, times one at 100", _longest, 1.5, most=True),
+        Target("shapes", "SQLite, times the messages", _taken("sqlite"), 1.0, most=True),
+        Target("shapes", "SQLite, random words", _taken("sqlite, random words"), 1.3, most=True),
+        Target("shapes", "directory, blocks", _taken("dir", "block_bytes"), 2.5, most=True),
+        Target("shapes", "directory, blocks, random words", _taken("dir, random words", "block_bytes"), 2.5, most=True),
         Target("load", "latest, times the floor", _times("latest_us", "floor blob"), 4.0, most=True),
         Target("load", "latest, times LangGraph", _times("latest_us", "langgraph"), 1.0, most=True),
         Target("load", "halfway, times the floor", _times("halfway_us", "floor blob"), 4.0, most=True),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -97,6 +98,27 @@ class Append:
         messages = [message for _, message in self._script.changes(first, count)]
         numbers = range(self._script.start + first, self._script.start + first + count)
         rows = [(data.RUN, f"{n:012d}", ormsgpack.packb(m)) for n, m in zip(numbers, messages, strict=True)]
+        execute = self._connection.cursor().execute
+        return timed(lambda row: execute(INSERT, row), rows)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class AppendLong:
+    """`tracked`: only the new message is inserted and committed, beside as many others as each conversation has."""
+
+    offers: ClassVar[tuple[str, ...]] = ("short", "middle", "long")
+
+    def __init__(self, directory: Path, total: int, *, lengths: Sequence[int]) -> None:
+        self._connection = opened(directory)
+        with self._connection:
+            for kind, length in zip(self.offers, lengths, strict=True):
+                rows = ((kind, f"old {n:012d}", ormsgpack.packb(one)) for n, one in enumerate(data.messages(length)))
+                self._connection.executemany(INSERT, rows)
+
+    def slice(self, kind: str, first: int, count: int) -> list[float]:
+        rows = [(kind, f"{n:012d}", ormsgpack.packb(data.message(n))) for n in range(first, first + count)]
         execute = self._connection.cursor().execute
         return timed(lambda row: execute(INSERT, row), rows)
 

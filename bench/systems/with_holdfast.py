@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,14 +38,22 @@ class Save:
 
 
 class Turns:
-    """`turns`, `edit` and `blob`: change the state in place, then save all of it."""
+    """`turns`, `edit` and `blob`: change the state in place, then save all of it, or what has changed."""
 
     offers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self, directory: Path, total: int, *, blob: bool = False, url: str | None = None, **script: Any
+        self,
+        directory: Path,
+        total: int,
+        *,
+        blob: bool = False,
+        url: str | None = None,
+        tracked: bool = False,
+        folder: bool = False,
+        **script: Any,
     ) -> None:
-        self._store = opened(directory, url)
+        self._store = opened(directory, f"dir:{directory / 'runs'}" if folder else url)
         self._script = data.Script(total, **script)
         self._messages = self._script.beginning()
         self._state: dict[str, Any] = {"messages": self._messages}
@@ -52,14 +61,48 @@ class Turns:
             self._state["blob"] = data.blob()
         if self._messages or blob:
             self._store.save(data.RUN, self._state)
+        self._chat = self._store.tracked(data.RUN) if tracked else None
+        if self._chat is not None:
+            self._messages = self._chat.state.setdefault("messages", [])
 
     def slice(self, kind: str, first: int, count: int) -> list[float]:
         return timed(self._change, self._script.changes(first, count))
 
     def _change(self, change: tuple[int, dict[str, Any]]) -> None:
         at, message = change
-        self._messages[at : at + 1] = [message]
-        self._store.save(data.RUN, self._state)
+        if self._chat is None:
+            self._messages[at : at + 1] = [message]
+            self._store.save(data.RUN, self._state)
+        else:
+            self._messages[at : at + 1] = [message.copy()]  # a message that the bench keeps would not be tracked
+            self._chat.save()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class Tracked:
+    """`tracked`: append to conversations of several lengths, each a tracked state of its own."""
+
+    offers: ClassVar[tuple[str, ...]] = ("short", "middle", "long")
+
+    def __init__(self, directory: Path, total: int, *, lengths: Sequence[int]) -> None:
+        self._store = opened(directory)
+        self._chats = {}
+        for kind, length in zip(self.offers, lengths, strict=True):
+            chat = self._chats[kind] = self._store.tracked(kind)
+            chat.state["messages"] = list(data.messages(length))
+            chat.save()
+
+    def slice(self, kind: str, first: int, count: int) -> list[float]:
+        chat = self._chats[kind]
+        messages = chat.state["messages"]
+
+        def turn(message: dict[str, Any]) -> None:
+            messages.append(message.copy())  # a message that the bench keeps would not be tracked
+            chat.save()
+
+        return timed(turn, [data.message(number) for number in range(first, first + count)])
 
     def close(self) -> None:
         self._store.close()
