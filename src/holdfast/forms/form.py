@@ -193,8 +193,8 @@ def _deny(field: Field) -> Any:
 
 _YES: Final = frozenset(("y", "yes", "true", "t", "1", "on"))
 _NO: Final = frozenset(("n", "no", "false", "f", "0", "off"))
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,1000}([.]0{1,20})?")
-_NUMBER: Final = re.compile(r"[+-]?([0-9]{1,400}([.][0-9]{0,400})?|[.][0-9]{1,400})([eE][+-]?[0-9]{1,4})?")
+_WHOLE: Final = r"[+-]?[0-9]{1,1000}([.]0{1,20})?"
+_NUMBER: Final = r"[+-]?([0-9]{1,400}([.][0-9]{0,400})?|[.][0-9]{1,400})([eE][+-]?[0-9]{1,4})?"
 
 
 def parse_text(field: Field, text: str) -> Json:
@@ -280,10 +280,10 @@ def _value(field: Field, text: str) -> Any:
 
 def _number(field: Field, kind: str, text: str) -> int | float:
     if kind == "integer":
-        if not _WHOLE.fullmatch(text):
+        if not re.fullmatch(_WHOLE, text):
             raise _expected(field, "a whole number such as 12", text)
         return int(text.partition(".")[0])
-    number = float(text) if _NUMBER.fullmatch(text) else math.inf
+    number = float(text) if re.fullmatch(_NUMBER, text) else math.inf
     if not math.isfinite(number):
         raise _expected(field, "a number such as 12.5", text)
     return number

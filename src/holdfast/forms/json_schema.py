@@ -238,7 +238,8 @@ def to_nullable(schema: Schema) -> Schema:
 
 # --- plain data ---
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = "[\ud800-\udfff]"
+"""Patterns are compiled when they are first used: most commands read no answer."""
 
 
 def to_plain(value: object, problems: list[Problem], path: str = "", levels: int = ANSWER_NESTING_MAX) -> Json:
@@ -305,7 +306,7 @@ def _bad(problems: list[Problem], path: str, reason: str) -> str | None:
 
 def _text(value: str, problems: list[Problem], path: str) -> str | None:
     text = str.__str__(value)
-    if not text.isascii() and _SURROGATE.search(text):
+    if not text.isascii() and re.search(_SURROGATE, text):
         return _bad(problems, path, "has a lone surrogate, which no store can keep")
     return text
 
@@ -355,8 +356,8 @@ def _dict(items: Mapping[Any, object], problems: list[Problem], path: str, level
     return copy
 
 
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_DATETIME: Final = re.compile(
+_DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_DATETIME: Final = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 
@@ -364,7 +365,7 @@ _DATETIME: Final = re.compile(
 def read_date(text: str) -> dt.date | None:
     """The date of `2026-03-31`, else None."""
     try:
-        return dt.date.fromisoformat(text) if _DATE.fullmatch(text) else None
+        return dt.date.fromisoformat(text) if re.fullmatch(_DATE, text) else None
     except ValueError:
         return None
 
@@ -373,6 +374,6 @@ def read_datetime(text: str) -> dt.datetime | None:
     """The time of `2026-03-31T10:15`, with or without seconds and zone, else None."""
     upper = text.upper()
     try:
-        return dt.datetime.fromisoformat(upper) if _DATETIME.fullmatch(upper) else None
+        return dt.datetime.fromisoformat(upper) if re.fullmatch(_DATETIME, upper) else None
     except ValueError:
         return None

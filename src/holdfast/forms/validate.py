@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any, Final, TypeGuard
 
 from holdfast import limits
@@ -186,7 +185,7 @@ class _Checking:
             if bound is not None and not passes(value, bound):
                 self._bad(None, path, f"must be {words} {bound}, not {short_text(value)}")
         step = schema.get("multipleOf")
-        if step is not None and (Fraction(str(value)) / Fraction(str(step))).denominator != 1:
+        if step is not None and not _is_multiple(value, step):
             self._bad(None, path, f"must be a multiple of {step}, not {short_text(value)}")
         if isinstance(value, float) and "integer" in types and value.is_integer():
             return int(value)
@@ -355,6 +354,13 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    """Whether `value` is a whole number of steps, without rounding errors."""
+    from fractions import Fraction  # loaded when a schema has a step
+
+    return (Fraction(str(value)) / Fraction(str(step))).denominator == 1
 
 
 def _is_text(value: object) -> bool:

@@ -8,7 +8,7 @@ dollar: `{"$tuple": […]}`, `{"$set": […]}` and `{"$frozenset": […]}` in or
 
 from __future__ import annotations
 
-import base64
+import binascii
 import datetime as dt
 import decimal
 import math
@@ -94,7 +94,7 @@ def to_jsonable(value: object) -> object:
     if isinstance(value, (set, frozenset)):
         return {f"${type(value).__name__}": [to_jsonable(part) for part in sorted(value, key=repr)]}
     if isinstance(value, bytes):
-        return {"$bytes": base64.b64encode(value).decode()}
+        return {"$bytes": binascii.b2a_base64(value, newline=False).decode()}
     if isinstance(value, dt.datetime):
         return {"$datetime": value.isoformat()}
     for kind in (dt.date, dt.time, dt.timedelta, uuid.UUID, decimal.Decimal):

@@ -269,7 +269,7 @@ def test_every_statement_finds_its_rows_by_an_index(url: str) -> None:
     with holdfast.open(url) as store:
         store.save("run", 1)
         connection = apsw.Connection(str(path_of(url)))
-        for name in statements():
+        for name in statements().all():
             sql = " ".join(statements()[part] for part in dict.fromkeys(parts_around(name)))
             plan: list[Any] = connection.execute("EXPLAIN QUERY PLAN " + sql, (1,) * sql.count("?")).fetchall()
             scans = [

@@ -20,7 +20,7 @@ from psycopg.pq import Format
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrBinaryDumper
 
-from holdfast.store.sql.statements import Columns, parse_statements
+from holdfast.store.sql.statements import Columns, SqlStatements
 
 Statements = dict[str, bytes]
 """Statements by name, as the driver takes them."""
@@ -44,7 +44,7 @@ def statements_for(schema: str) -> Statements:
     name = quoted(schema).replace("%", "%%").replace("\\", "\\\\")
     return {
         key: _TABLE.sub(rf"\1 {name}.\2", text.removesuffix(";").replace("?", "%s")).encode()
-        for key, text in parse_statements(shared + "\n" + own).items()
+        for key, text in SqlStatements(shared + "\n" + own).all().items()
     }
 
 

@@ -181,40 +181,49 @@ def update_run(columns: tuple[str, ...]) -> str:
     return f"UPDATE runs SET {changes} WHERE run = ? AND commit_id = ?"  # noqa: S608 - names of fields
 
 
+class SqlStatements(dict[str, str]):
+    """Statements by name; of two with one name the later is used.
+
+    The lists of a statement are inserted when it is first used: a command that reads uses few of them.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._lists = {key: columns for name, table in _TABLES.items() for key, columns in table.lists(name).items()}
+        self._lines: dict[str, list[str]] = {}
+        current: list[str] = []
+        for line in text.splitlines():
+            if line.startswith("-- columns "):
+                name, _, names = line.removeprefix("-- columns ").partition(": ")
+                self._lists[name] = names.split(", ")
+            elif line.startswith("-- name: "):
+                current = self._lines[line.removeprefix("-- name: ")] = []
+            elif line and not line.startswith("--"):
+                current.append(line)
+
+    def __missing__(self, name: str) -> str:
+        def insert(match: re.Match[str]) -> str:
+            alias = match[1]
+            return ", ".join([f"{alias}.{column}" if alias else column for column in self._lists[match[2]]])
+
+        statement = self[name] = _LIST.sub(insert, " ".join(self._lines[name]))
+        return statement
+
+    def all(self) -> dict[str, str]:
+        """Every statement."""
+        return {name: self[name] for name in self._lines}
+
+
 @cache
-def statements() -> dict[str, str]:
+def statements() -> SqlStatements:
     """The statements of `statements.sql` by name."""
-    return parse_statements(read_sql(__file__, "statements.sql"))
+    return SqlStatements(read_sql(__file__, "statements.sql"))
 
 
 def read_sql(module: str, name: str) -> str:
     """Read a file of SQL beside a module; importlib.resources takes longer to load than the store."""
     with open(os.path.join(os.path.dirname(module), name), encoding="utf-8") as file:
         return file.read()
-
-
-def parse_statements(text: str) -> dict[str, str]:
-    """Statements by name; of two with one name the later is used."""
-    lists = {key: columns for name, table in _TABLES.items() for key, columns in table.lists(name).items()}
-    found: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("-- columns "):
-            name, _, names = line.removeprefix("-- columns ").partition(": ")
-            lists[name] = names.split(", ")
-        elif line.startswith("-- name: "):
-            current = found[line.removeprefix("-- name: ")] = []
-        elif line and not line.startswith("--"):
-            current.append(line)
-    return {name: _expand(" ".join(lines), lists) for name, lines in found.items()}
-
-
-def _expand(statement: str, lists: Mapping[str, Sequence[str]]) -> str:
-    def insert(match: re.Match[str]) -> str:
-        alias = match[1]
-        return ", ".join(f"{alias}.{column}" if alias else column for column in lists[match[2]])
-
-    return _LIST.sub(insert, statement)
 
 
 _HIGHEST: Final = 0x10FFFF
