@@ -97,3 +97,29 @@ def test_the_number_of_a_deleted_run_is_not_used_again(tmp_path: Path) -> None:
         assert last is not None
         assert numbers == [3, 4, 1]
         assert last.run == 6
+
+
+def test_many_chunks_are_read_by_few_statements(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
+        state: dict[str, list[str]] = {"messages": []}
+        for number in range(120):  # more than one pack, and loose chunks
+            state["messages"] += [f"message {number} " * 40, f"answer {number} " * 40]
+            store.save("r", state)
+        port, sql = store.port, list[str]()
+        assert isinstance(port, SqliteStore)
+
+        def trace(_: object, statement: str, __: object) -> bool:
+            sql.append(statement)
+            return True
+
+        port._read(lambda connection: connection.set_exec_trace(trace))
+        loaded = store.load("r")
+        assert loaded is not None
+        assert loaded.state == state
+        assert len([text for text in sql if "packed" in text or "chunks" in text]) <= 12
+        family = _run(port).family
+        names, missing = list(port.packs(family)[0]), bytes(20)
+        assert len(names) > 64
+        assert set(port.packed(family, [missing, *names, missing])[0]) == set(names)
+        loose = list(port.chunk_sizes(family))
+        assert set(port.chunks(family, [missing, *loose, *names])) == set(loose)

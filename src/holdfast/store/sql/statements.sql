@@ -180,14 +180,19 @@ DELETE FROM lanes WHERE run = ?;
 INSERT INTO chunks (family, hash, body) SELECT ?, ?, ?
 WHERE NOT EXISTS (SELECT 1 FROM packed WHERE family = ? AND hash = ?) ON CONFLICT DO NOTHING;
 
--- name: chunk
-SELECT body FROM chunks WHERE family = ? AND hash = ?;
+-- Many chunks are read at once; those that are not needed are NULL.
+-- columns hashes: ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+-- name: chunks_in
+SELECT hash, body FROM chunks WHERE family = ? AND hash IN (<hashes>);
 
 -- name: chunk_sizes
 SELECT hash, length(body) FROM chunks WHERE family = ? ORDER BY id;
 
 -- name: place
 SELECT pack, start, size FROM packed WHERE family = ? AND hash = ?;
+
+-- name: places_in
+SELECT hash, pack, start, size FROM packed WHERE family = ? AND hash IN (<hashes>);
 
 -- name: places
 SELECT hash, pack, start, size FROM packed WHERE family = ? ORDER BY pack, start;

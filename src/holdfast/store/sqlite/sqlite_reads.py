@@ -50,6 +50,9 @@ _SHORT: Final = frozenset({EntryRow, GateRow, ItemRow, TimerRow})
 _FEW: Final = 64
 """The most rows that are read while writers wait; if there are more, all are read through another connection."""
 
+_HASHES: Final = 32
+"""As many as the list `hashes` of `statements.sql` has."""
+
 _BOOL_AT: Final[dict[type[Row], int]] = {
     kind: list(column_types(kind).values()).index(bool) for kind in (CheckpointRow, EffectRow, ItemRow)
 }
@@ -71,6 +74,15 @@ def fetch_on(connection: apsw.Connection) -> Fetch:
         return execute(text, bindings).fetchall()
 
     return fetch
+
+
+def rows_in(fetch: Fetch, statement: str, family: int, hashes: Sequence[bytes]) -> list[Columns]:
+    """The rows with these hashes, as far as they exist; the statement has places for `_HASHES` of them."""
+    found: list[Columns] = []
+    for at in range(0, len(hashes), _HASHES):
+        part = hashes[at : at + _HASHES]
+        found += fetch(statement, family, *part, *[None] * (_HASHES - len(part)))
+    return found
 
 
 class SqliteReads(SqlReads):
@@ -166,16 +178,11 @@ class SqliteReads(SqlReads):
         return found_by_pages(query, page_of_run)
 
     def chunks(self, family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        def work(connection: apsw.Connection) -> dict[bytes, bytes]:
-            fetch = fetch_on(connection)
-            found = {name: fetch("chunk", family, name) for name in hashes}
-            return {name: rows[0][0] for name, rows in found.items() if rows}
-
-        return self._read(work)
+        return self._read(lambda connection: dict(rows_in(fetch_on(connection), "chunks_in", family, hashes)))
 
     def packed(self, family: int, hashes: Sequence[bytes], held: Collection[int] = ()) -> PackedChunks:
         def work(fetch: Fetch) -> PackedChunks:
-            found = {name: Place(*rows[0]) for name in hashes if (rows := fetch("place", family, name))}
+            found = {row[0]: Place(*row[1:]) for row in rows_in(fetch, "places_in", family, hashes)}
             wanted = {place.pack for place in found.values()}.difference(held)
             return PackedChunks(found, {n: rows[0][0] for n in wanted if (rows := fetch("pack_body", n, family))})
 
