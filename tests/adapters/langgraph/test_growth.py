@@ -12,7 +12,8 @@ from langgraph.graph import END, START, StateGraph
 
 from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer
 from holdfast.adapters.langgraph import record_codec as records
-from tests.adapters.langgraph.material import Plain, config
+from holdfast.adapters.langgraph.get import Reader
+from tests.adapters.langgraph.material import Delta, Plain, chat, checkpoint, config, delta_described, described, said
 
 TURNS = 160
 KB = 1024
@@ -72,6 +73,51 @@ def test_a_turn_serialises_and_makes_only_new_messages(
         graph.invoke({"messages": [HumanMessage("one more")]}, config("t"))
         assert len(made) <= 8
         assert len(fetched) <= 4
+
+
+def test_a_turn_reads_only_new_ancestors_of_a_delta_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    read = Reader.read
+
+    def counting(self: Reader, row: Any) -> Any:
+        reads[-1] += 1
+        return read(self, row)
+
+    monkeypatch.setattr(Reader, "read", counting)
+    with HoldfastSaver(f"sqlite:{tmp_path / 'agent.db'}") as saver:
+        for turn in range(12):
+            reads.append(0)
+            found = chat(saver, Delta).invoke(said(f"m{turn}"), config("t"))
+            assert len(found["messages"]) == 2 * turn + 2
+    assert max(reads) <= 5, "the last turns must read no more than the first ones"
+
+
+def test_a_kept_history_has_what_others_have_changed_since(saver: HoldfastSaver, thread: str) -> None:
+    """Another process may write to an ancestor, or create the thread again with the same ids."""
+
+    def history(step: int) -> list[Any]:
+        found = saver.get_delta_channel_history(config=config(thread, checkpoint_id=f"1f0-{step}"), channels=["d"])
+        return [write[2] for write in found["d"]["writes"]]
+
+    def grow(text: str, other: HoldfastSaver) -> None:
+        parent = other.put(config(thread), checkpoint({"d": 0}, id="1f0-0"), described(0), {"d": 1})
+        for step in (1, 2, 3):
+            other.put_writes(parent, [("d", f"{text}{step}")], f"t{step}")
+            made = checkpoint({}, channel_versions={"d": step + 1}, id=f"1f0-{step}")
+            parent = other.put(parent, made, delta_described(step), {"d": step + 1})
+
+    grow("a", saver)
+    assert history(2) == ["a1", "a2"]
+    assert history(3) == ["a1", "a2", "a3"]
+    assert history(2) == ["a1", "a2"]
+    other = HoldfastSaver(saver.store)
+    other.put_writes(config(thread, checkpoint_id="1f0-1"), [("d", "late")], "t9")
+    assert history(3) == ["a1", "a2", "late", "a3"]
+    other.put_writes(config(thread, checkpoint_id="1f0-3"), [("d", "own")], "t9")
+    assert history(3) == ["a1", "a2", "late", "a3"]
+    other.delete_thread(thread)
+    grow("b", other)
+    assert history(3) == ["b1", "b2", "b3"]
 
 
 def test_types_are_checked_only_in_new_messages(monkeypatch: pytest.MonkeyPatch) -> None:

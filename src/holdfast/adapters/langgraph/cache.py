@@ -1,4 +1,4 @@
-"""A cache of recently read or written checkpoints.
+"""Caches by lane: recently read or written checkpoints, and histories of delta channels.
 
 Unchanged channels are not serialised again. The cache relies on LangGraph's own contract: a channel whose version has
 not changed since the parent checkpoint has the parent's value. The root, a hash over all bytes, shows whether a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.adapters.langgraph.messages import BYTES_MAX, ENTRY, Image
 from holdfast.adapters.langgraph.record_codec import Record, Stored
@@ -38,8 +38,16 @@ class CachedCheckpoint(NamedTuple):
         return found
 
 
-class CheckpointCache:
-    """The last checkpoint of each of the most recently used lanes."""
+class _Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=_Sized)
+
+
+class LaneCache(Generic[Kept]):
+    """One value for each of the most recently used lanes."""
 
     def __init__(self) -> None:
         self.after_fork()
@@ -47,11 +55,11 @@ class CheckpointCache:
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], CachedCheckpoint] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()
         self._size = 0
 
-    def note(self, thread_id: str, lane: str, kept: CachedCheckpoint) -> None:
-        """Cache this checkpoint."""
+    def note(self, thread_id: str, lane: str, kept: Kept) -> None:
+        """Cache this value in place of the lane's last one."""
         with self._lock:
             self._drop((thread_id, lane))
             self._kept[thread_id, lane] = kept
@@ -59,12 +67,12 @@ class CheckpointCache:
             while self._size > BYTES_MAX:
                 self._drop(next(iter(self._kept)))
 
-    def get(self, thread_id: str, lane: str) -> CachedCheckpoint | None:
-        """Return the cached checkpoint of a lane."""
+    def get(self, thread_id: str, lane: str) -> Kept | None:
+        """Return the cached value of a lane."""
         return self._kept.get((thread_id, lane))
 
     def forget(self, thread_id: str) -> None:
-        """Drop the checkpoints of a deleted thread."""
+        """Drop the values of a deleted thread."""
         with self._lock:
             for key in [key for key in self._kept if key[0] == thread_id]:
                 self._drop(key)
@@ -72,3 +80,7 @@ class CheckpointCache:
     def _drop(self, key: tuple[str, str]) -> None:
         kept = self._kept.pop(key, None)
         self._size -= kept.size + ENTRY if kept else 0
+
+
+class CheckpointCache(LaneCache[CachedCheckpoint]):
+    """The last checkpoint of each of the most recently used lanes."""

@@ -45,6 +45,8 @@ class ReadCheckpoint(NamedTuple):
     """The values of the attachments, by key."""
     size: int
     """The approximate size of the record in bytes."""
+    numbers: list[int]
+    """The numbers of the attachments."""
 
     def frame(self) -> record_codec.Frame:
         """Decode the frame."""
@@ -90,7 +92,7 @@ class Reader:
         record = record_codec.check_record(stored, place)
         attachments = sorted(self._attached[where], key=lambda found: found.number)
         attached = {found.key: self._value(found) for found in attachments}
-        return ReadCheckpoint(self.run, row, record, attached, size)
+        return ReadCheckpoint(self.run, row, record, attached, size, [found.number for found in attachments])
 
     def _value(self, row: AttachmentRow) -> object:
         place = f"attachment {row.key!r} of checkpoint {row.checkpoint_id!r} in thread {self.run.run_id!r}"
@@ -171,7 +173,7 @@ def tuple_of(codec: Codec, found: ReadCheckpoint, parent: bool) -> CheckpointTup
     A parent that is not stored is not named: a graph that is called with the config of a removed checkpoint would start
     empty.
     """
-    run, row, record, attached, _ = found
+    run, row, record, attached = found[:4]
     namespace = record.get("ns", row.lane)
     values = {channel: codec.load(value) for channel, value in record["values"].items()}
     serde = codec.serde

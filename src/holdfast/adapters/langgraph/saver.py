@@ -72,6 +72,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._core = self.store.access.core
         self._owner = Owner(self._core)
         self._cache = CheckpointCache()
+        self._histories = delta_channels.Histories()
         self._messages = MessageCache()
         self._decoded = Decoded()
 
@@ -143,7 +144,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return the last stored value of these channels and the writes of ancestors since."""
-        return delta_channels.history(self._core, self._codec, config, channels)
+        return delta_channels.history(self._core, self._codec, self._histories, config, channels)
 
     # --- the same, async ---------------------------------------------------------------------------------------------
 
@@ -202,7 +203,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """`get_delta_channel_history`, async."""
-        return await self._read(lambda: delta_channels.history(self._core, self._codec, config, channels))
+        return await self._read(lambda: self.get_delta_channel_history(config=config, channels=channels))
 
     # --- beyond the interface of LangGraph ---------------------------------------------------------------------------
 
@@ -336,6 +337,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     def _delete_thread(self, thread_id: str) -> Plan[bool]:
         self._cache.forget(str(thread_id))
+        self._histories.forget(str(thread_id))
         return delete.delete_thread(self.access, str(thread_id))
 
     def _claimed_access(self, config: RunnableConfig) -> Access:
