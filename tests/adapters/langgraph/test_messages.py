@@ -22,10 +22,12 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
-from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer
+from holdfast.adapters.langgraph import HoldfastSaver, StrictSerializer, messages
 from holdfast.adapters.langgraph.cache import CachedCheckpoint, CheckpointCache
-from holdfast.adapters.langgraph.messages import BYTES_MAX, ENTRY, Codec, Decoded, MessageCache, Recent
+from holdfast.adapters.langgraph.messages import Codec, Decoded, MessageCache
+from holdfast.adapters.langgraph.recent_values import BYTES_MAX, ENTRY, Recent
 from holdfast.adapters.langgraph.record_codec import dump_typed, store_value
+from tests.adapters.langgraph.sync_and_async_caller import Caller
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -186,6 +188,60 @@ def test_unchanged_messages_are_not_serialised_again(monkeypatch: pytest.MonkeyP
     stored, _ = codec.store(values, None, image)
     assert len(serialised) == 2
     assert stored == store_value(codec.serde, values)
+
+
+def test_immutable_messages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec = Codec(JsonPlusSerializer(), MessageCache(immutable=True), Decoded())
+    values = make_messages()
+    expected = store_value(codec.serde, values)
+    read: list[object] = []
+    body_of = messages._body_of
+
+    def reading(value: Any) -> bytes | None:
+        read.append(value)
+        return body_of(value)
+
+    monkeypatch.setattr(messages, "_body_of", reading)
+    for value in (values, values, list(values)):
+        assert codec.store(value)[0] == expected
+    assert read == values
+    loaded = codec.load(expected)
+    assert codec.store(loaded)[0] == expected
+    assert codec.store(_DeltaSnapshot(loaded))[0] == store_value(codec.serde, _DeltaSnapshot(values))
+    assert read == values
+
+
+def test_a_message_that_gets_its_id_after_it_was_stored_is_stored_with_it() -> None:
+    codec = Codec(JsonPlusSerializer(), MessageCache(immutable=True), Decoded())
+    values = [HumanMessage("a"), HumanMessage("b")]
+    codec.store(values)
+    values[0].id = "1"  # as `add_messages` does
+    assert codec.store(values)[0] == store_value(codec.serde, values)
+
+
+@pytest.mark.parametrize("kind", ["blocking", "awaiting"])
+def test_a_change_of_an_immutable_message_is_not_stored(kind: str) -> None:
+    """The message stays as it was first seen. A new object in its place is stored."""
+
+    def node(state: State) -> State:
+        old = state["messages"][0]
+        if state["turn"] == 0:
+            old.content = "changed in place"
+            return {"turn": 1, "messages": [AIMessage("answer")]}
+        return {"turn": 2, "messages": [HumanMessage("replaced", id=old.id)]}
+
+    builder = StateGraph(State)
+    builder.add_node("node", node)
+    builder.add_edge(START, "node")
+    builder.add_edge("node", END)
+    with HoldfastSaver("memory:", immutable_messages=True) as saver:
+        graph, caller = builder.compile(checkpointer=saver), Caller(saver, kind)
+        for turn, begun in enumerate([{"turn": 0, "messages": [HumanMessage("first")]}, {"turn": 1}]):
+            caller.run(graph, begun, CONFIG, durability="sync")
+            fresh = builder.compile(checkpointer=HoldfastSaver(saver.store)).get_state(CONFIG).values["messages"]
+            assert fresh[0].content == ["first", "replaced"][turn]
+            assert [message.content for message in fresh[1:]] == ["answer"]
+        caller.close()
 
 
 def test_what_is_not_used_for_long_is_forgotten() -> None:

@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.adapters.langgraph.messages import BYTES_MAX, ENTRY, Image
+from holdfast.adapters.langgraph.messages import Image
+from holdfast.adapters.langgraph.recent_values import BYTES_MAX, ENTRY
 from holdfast.adapters.langgraph.record_codec import Record, Stored
 from holdfast.fork_safety import reset_after_fork
 

@@ -8,15 +8,17 @@ at every call of a graph. The cache has both results, for LangChain's own messag
   stored bytes. The content is compared at every save, never the identity of the object: a message that was changed in
   place is serialised again. What cannot be compared exactly (other classes, extra fields, values that are not plain
   data) is serialised every time.
+
+If the user promises that messages are immutable, a message object that was loaded or stored before is not read again.
+Its id is compared all the same, because LangGraph gives one to messages without an id after it has stored them.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, TypeGuard, TypeVar
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import ormsgpack
 from langchain_core.messages import BaseMessage
@@ -24,6 +26,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from holdfast.adapters.langgraph.recent_values import BYTES_MAX, ENTRY, ImmutableMessages, Recent, size_of
 from holdfast.adapters.langgraph.record_codec import Stored, dump_typed, load_value, store_typed
 from holdfast.adapters.langgraph.serde import (
     CUT_MIN,
@@ -36,10 +39,7 @@ from holdfast.adapters.langgraph.serde import (
     join,
 )
 from holdfast.fork_safety import reset_after_fork
-from holdfast.limits import MIB
 
-BYTES_MAX: Final = 32 * MIB
-"""The size of the cache, measured in stored bytes; in memory they take several times as much."""
 _EXACT: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
@@ -51,43 +51,10 @@ _EXACT: Final = (
 """Different values have different bytes, or none: a tuple or a subclass, for example, is refused."""
 _EXTENSIONS: Final = (0xC7, 0xC8, 0xC9)
 _ONE_ITEM: Final = 0x91
-ENTRY: Final = 1024
-"""Added to the size of each value, for its Python objects."""
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 _pack = ormsgpack.packb
 _set = object.__setattr__
 _extra_of = attrgetter("__pydantic_extra__")
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-class Recent(Generic[Key, Value]):
-    """A mapping that forgets what was not used for long, once it has become too large."""
-
-    def __init__(self, size_max: int) -> None:
-        self._half = size_max // 2
-        self._lock = threading.Lock()
-        self.newest: dict[Key, Value] = {}
-        self._older: dict[Key, Value] = {}
-        self._size = 0
-
-    def get(self, key: Key, size: int) -> Value | None:
-        """Return the value. `size` is what it adds to the newest ones, if it was not among them."""
-        found = self.newest.get(key)
-        if found is None:
-            found = self._older.get(key)
-            if found is not None:
-                self.add(key, found, size)
-        return found
-
-    def add(self, key: Key, value: Value, size: int) -> None:
-        with self._lock:
-            if key not in self.newest:
-                self._size += size
-            self.newest[key] = value
-            if self._size > self._half:
-                self._older, self.newest, self._size = self.newest, {}, 0
 
 
 class Template(NamedTuple):
@@ -162,15 +129,17 @@ class Codec(NamedTuple):
 
 
 class MessageCache:
-    """Templates by stored bytes, and stored bytes by content."""
+    """Templates by stored bytes, and stored bytes by content; of immutable messages, by object."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, immutable: bool = False) -> None:
+        self._is_immutable = immutable
         self.after_fork()
         reset_after_fork(self)
 
     def after_fork(self) -> None:
         self._templates: Recent[bytes, Template] = Recent(BYTES_MAX)
         self._stored: Recent[tuple[type, bytes], Piece] = Recent(BYTES_MAX)
+        self._immutable = ImmutableMessages() if self._is_immutable else None
 
     # --- from stored values ------------------------------------------------------------------------------------------
 
@@ -178,6 +147,15 @@ class MessageCache:
         """Load a stored value; see `Codec`."""
         if not _is_known(serde):
             return load_value(serde, value)
+        loaded = self._load(serde, value)
+        if self._immutable is not None:
+            items = loaded.value if type(loaded) is _DeltaSnapshot else loaded
+            stored = value["d"] if isinstance(value, dict) and "x" in value else value
+            if has_messages(items) and type(stored) is list and len(stored) == len(items):
+                self._immutable.add_all(items, stored)
+        return loaded
+
+    def _load(self, serde: SerializerProtocol, value: Stored) -> object:
         if type(value) is list:
             return self._load_items(serde, value) if value and _is_extension(value[0]) else load_value(serde, value)
         if type(value) is bytes:
@@ -220,6 +198,8 @@ class MessageCache:
             if has_messages(items):
                 wrapped = items is not value
                 items = items.copy()
+                if self._immutable is not None:
+                    return self._freeze_immutable(serde, items, wrapped)
                 kinds = list(map(type, items))
                 bodies = _bodies_of(items, kinds)
                 if bodies is not None:
@@ -228,6 +208,25 @@ class MessageCache:
                 return lambda _, __: _list_of(Image([], [], [item() for item in frozen]), wrapped)
         typed = dump_typed(serde, value)
         return lambda before, _: (store_typed(serde, typed, before), None)
+
+    def _freeze_immutable(self, serde: SerializerProtocol, values: list[Any], wrapped: bool) -> Frozen:
+        """Read only messages that were not seen before."""
+        seen = self._immutable
+        assert seen is not None
+        items = [seen.get(value) for value in values]
+        new = [
+            (at, value, getattr(value, "id", None), self._freeze_message(serde, value))
+            for at, value in enumerate(values)
+            if items[at] is None
+        ]
+
+        def store(_: Stored, __: Image | None) -> tuple[Stored, Image | None]:
+            for at, value, message_id, make in new:
+                items[at] = item = make()
+                seen.add(value, message_id, item)
+            return _list_of(Image([], [], items), wrapped)  # type: ignore[arg-type] # all items are there
+
+        return store
 
     def _store_messages(
         self,
@@ -293,7 +292,7 @@ def _is_cut(items: list[Piece], size_max: int) -> bool:
     """Whether a list of messages is larger than this, so that its stored form is cut at its items."""
     if len(items) * ITEM_MIN > size_max:  # messages are larger than that
         return True
-    return sum([len(item) if type(item) is bytes else EXT_CUT_MIN for item in items]) > size_max
+    return sum(map(size_of, items)) > size_max
 
 
 def _bodies_of(values: list[Any], kinds: list[type]) -> list[bytes] | None:

@@ -50,6 +50,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     that `allow` names are written and read; `allow` alone implies `strict`. `serde` replaces the serde. Pickle is
     refused with every serde.
 
+    Messages are compared at every save, because a node may have changed one in place. With `immutable_messages` an
+    object that was saved or loaded before is not read again: a later change in place is not saved.
+
     Example:
         graph = builder.compile(checkpointer=HoldfastSaver("sqlite:agent.db"))
     """
@@ -61,6 +64,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         strict: bool = False,
         allow: Iterable[Allowed] = (),
         serde: SerializerProtocol | None = None,
+        immutable_messages: bool = False,
     ) -> None:
         if serde is not None and (strict or allow):
             raise InvalidInput("strict= and allow= choose the saver's own serde; configure what your serde may read")
@@ -73,7 +77,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._owner = Owner(self._core)
         self._cache = CheckpointCache()
         self._histories = delta_channels.Histories()
-        self._messages = MessageCache()
+        self._messages = MessageCache(immutable=immutable_messages)
         self._decoded = Decoded()
 
     # --- the interface of LangGraph, blocking ------------------------------------------------------------------------
