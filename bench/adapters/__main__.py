@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FRAMEWORKS)}; all by default")
     parser.add_argument("--only", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--rounds", type=int, default=5, help="with 0 only the tables are written, from what was found")
+    parser.add_argument("--growth-rounds", type=int, default=3, help="at most so many of them for growth: bytes repeat")
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path(".scratch/bench"), help="where results and databases go")
     parser.add_argument("--docs", type=Path, help="a document whose marked places get the tables")
@@ -73,22 +76,32 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     if not is_disk(given.out):
         parser.error(f"{given.out} lies in memory; durable work needs a real disk")
-    known, out = adapters(), given.out.resolve() / "adapters"
+    known, out, load = adapters(), given.out.resolve() / "adapters", os.getloadavg()[0]
     out.mkdir(exist_ok=True)
+    names = (given.names or FRAMEWORKS) if given.rounds else ()
+    failed = []
+    pythons = {name: prepare(name, known[name], oldest=False) for name in names}
     for kind in given.only.split(","):
-        for name in given.names or FRAMEWORKS if given.rounds else ():
-            player = Player(name, prepare(name, known[name], oldest=False), out / f"{kind}-{name}")
-            measure(player, kind, given.rounds, given.turns, out)
+        rounds = min(given.rounds, given.growth_rounds) if kind == "growth" else given.rounds
+        for name, python in pythons.items():
+            began = time.monotonic()
+            try:
+                measure(Player(name, python, out / f"{kind}-{name}"), kind, rounds, given.turns, out)
+            except Exception as error:  # the others are measured all the same
+                failed.append(f"{kind} {name}: {error!r}")
+            print(f"--- {kind} {name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     here = facts(out)
     machine = (
         f"Measured {datetime.now(UTC):%Y-%m-%d} at {here['revision']}: {here['cpus']} processors ({here['cpu']}), "
-        f"{here['filesystem']}, Python {here['python']}."
+        f"{here['filesystem']}, Python {here['python']}, a load of {load:.1f} at the beginning."
     )
     texts = {f"adapters {kind}": make(found) for kind, make in TABLES.items() if (found := read_results(kind, out))}
     texts["adapters facts"] = machine
     print("\n\n".join(texts.values()))
     if given.docs is not None:
         given.docs.write_text(filled(given.docs.read_text("utf-8"), texts), "utf-8")
+    if failed:
+        sys.exit("failed: " + "; ".join(failed))
 
 
 if __name__ == "__main__":
