@@ -15,6 +15,7 @@ import holdfast
 from holdfast.errors import InvalidInput
 from holdfast.inspect import run_list
 from holdfast.model.rows import RunRow
+from holdfast.store.port import RunCounts
 from holdfast.web import User
 from holdfast.web.run_filter import filter_text, matching_runs
 from holdfast.web.site import Context
@@ -88,6 +89,14 @@ def test_statuses_are_chips_with_counts_that_can_be_combined(stage: Stage) -> No
     both = stage.get("/runs?" + urlencode({"status": ["failed", "paused"]}, doseq=True))
     assert sorted(runs_in(both)) == ["declared-failed", "failing", "paused"]
     assert stage.get("/runs?status=nonsense").text.count("completed") > 0
+
+
+def test_an_estimated_count_is_shown_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = RunCounts({"completed": 987_654, "failed": 1_234}, frozenset({"completed"}))
+    monkeypatch.setattr(stage.store.port, "count_runs", lambda: counts)
+    text = stage.get("/runs").text
+    assert "completed about 990,000" in text
+    assert "failed 1,234" in text
 
 
 def test_quick_filters_find_runs_that_wait_for_a_person(stage: Stage) -> None:

@@ -235,6 +235,8 @@ class Stats(View, frozen=True, kw_only=True):
     """All checkpoints and attachments together, as stored."""
     file_bytes: int
     """On disk, with all files of the store; 0 for a store without a disk."""
+    estimated: tuple[str, ...] = ()
+    """Which numbers are estimates: terminal statuses of `runs`, and fields of this object."""
 
 
 class Counts(View, frozen=True, kw_only=True):
@@ -243,6 +245,8 @@ class Counts(View, frozen=True, kw_only=True):
     runs: dict[str, int]
     """How many runs there are of each status."""
     open_gates: int
+    estimated: tuple[str, ...] = ()
+    """The terminal statuses of which there are so many runs that their number is an estimate."""
 
 
 class WorkflowInfo(View, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from holdfast.model.views import Counts, WorkflowInfo
 from holdfast.operations.context import Access, StoreContext
 from holdfast.operations.views import decode_body, encode_body, moment
 from holdfast.store.capabilities import Catalog
+from holdfast.store.port import RunCounts
 
 VERSION: Final = 1
 
@@ -51,8 +52,8 @@ def counts(access: Access) -> Plan[Counts]:
         store.counts().open_gates
     """
     port = access.core.port
-    runs = yield port.status_counts
-    return Counts(runs=runs, open_gates=(yield port.open_gates))
+    counted: RunCounts = yield port.count_runs
+    return Counts(runs=counted.runs, open_gates=(yield port.open_gates), estimated=tuple(sorted(counted.estimated)))
 
 
 def workflows(access: Access) -> Plan[list[WorkflowInfo]]:

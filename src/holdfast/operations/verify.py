@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from holdfast.drivers import Plan
 from holdfast.errors import DamagedData
@@ -18,7 +19,7 @@ from holdfast.state.rope import decode
 from holdfast.store.capabilities import Diagnostics
 from holdfast.store.checksum import verify_checksum, verify_run
 from holdfast.store.journal_prune import PRUNED, last_of
-from holdfast.store.port import RunQuery, Select
+from holdfast.store.port import RunQuery, Select, Usage
 
 _PAGE = 200
 _TRIES = 5
@@ -47,9 +48,10 @@ def stats(access: Access) -> Plan[Stats]:
     Example:
         store.stats().state_bytes
     """
-    usage = yield access.core.port.usage
+    usage: Usage = yield access.core.port.usage
+    estimated = (*sorted(usage.runs.estimated), *(_ESTIMATED if usage.is_estimated else ()))
     return Stats(
-        runs=usage.runs,
+        runs=usage.runs.runs,
         checkpoints=usage.checkpoints,
         entries=usage.entries,
         effects=usage.effects,
@@ -57,7 +59,12 @@ def stats(access: Access) -> Plan[Stats]:
         chunks=usage.chunks,
         state_bytes=usage.chunk_bytes + usage.root_bytes,
         file_bytes=usage.file_bytes,
+        estimated=estimated,
     )
+
+
+_ESTIMATED: Final = ("checkpoints", "entries", "effects", "attachments", "chunks", "state_bytes")
+"""The fields of `Stats` that a large store estimates."""
 
 
 class _Verifier:

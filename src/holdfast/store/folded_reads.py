@@ -136,7 +136,7 @@ class FoldedReads(port.StorePort):
         with self._reading():
             runs, (chunks, chunk_bytes) = list(self._readable_runs()), self._chunk_totals()
             return port.Usage(
-                runs=dict(Counter(run.row.status for run in runs)),
+                runs=port.RunCounts(dict(Counter(run.row.status for run in runs))),
                 checkpoints=sum(len(run.checkpoints) for run in runs),
                 entries=sum(len(run.entries) for run in runs),
                 effects=sum(len(run.effects) for run in runs),

@@ -126,11 +126,18 @@ class SweepResult(NamedTuple):
     bytes: int
 
 
+class RunCounts(NamedTuple):
+    """How many runs there are of each status."""
+
+    runs: dict[str, int]
+    estimated: frozenset[str] = frozenset()
+    """The terminal statuses whose numbers are estimates. All other numbers are exact."""
+
+
 class Usage(NamedTuple):
     """What a store holds."""
 
-    runs: dict[str, int]
-    """How many runs there are of each status."""
+    runs: RunCounts
     checkpoints: int
     entries: int
     effects: int
@@ -140,6 +147,8 @@ class Usage(NamedTuple):
     root_bytes: int
     file_bytes: int
     """On disk, with everything the store keeps besides its data; 0 where there is no disk."""
+    is_estimated: bool = False
+    """Whether the numbers between `runs` and `file_bytes` are estimates."""
 
 
 Kind = TypeVar("Kind", bound=Row)
@@ -346,9 +355,14 @@ class StorePort(ABC):
 
     # --- counts ------------------------------------------------------------------------------------------------------
 
-    def status_counts(self) -> dict[str, int]:
-        """How many runs there are of each status."""
-        return dict(Counter(row.status for row in self.runs(RunQuery(limit=-1))))
+    def count_runs(self, can_see: Callable[[str], bool] | None = None) -> RunCounts:
+        """How many runs there are of each status, only of the workflows that `can_see` allows.
+
+        Statuses that are not terminal are counted exactly. A store with many terminal runs may estimate their numbers.
+        This default reads all runs.
+        """
+        rows = self.runs(RunQuery(limit=-1))
+        return RunCounts(dict(Counter(row.status for row in rows if can_see is None or can_see(row.workflow))))
 
     def open_gates(self) -> int:
         """How many gates of all runs are open."""

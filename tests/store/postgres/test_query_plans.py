@@ -174,6 +174,8 @@ def read_everything(store: holdfast.Store) -> None:
     port.gates("open", 10)
     port.gates("open", 10, (101_000, 101_000, "g"))
     port.open_gates()
+    port.count_runs()
+    port.count_runs(lambda name: name in ("w1", "w2"))
     port.due(GateRow, 10)
     port.rows(TimerRow, row.run)
     port.due(TimerRow, 10)
@@ -239,3 +241,20 @@ def test_an_effect_is_found_by_index_even_in_a_family_that_is_all_there_is() -> 
         plan = "\n".join(row[0] for row in found)
         assert "Index Scan using effects_by_name" in plan, plan
         assert "Seq Scan on effects" not in plan, plan
+
+
+def test_what_a_large_store_holds_is_estimated(store: holdfast.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, runs = store.port.usage(), store.port.runs(RunQuery(limit=-1))
+    assert not counted.is_estimated
+    monkeypatch.setattr("holdfast.store.sql.sql_reads._COUNTED_BYTES_MAX", 0)
+    estimated = store.port.usage()
+    assert estimated.is_estimated
+    for field in ("checkpoints", "entries", "effects", "attachments", "chunks", "chunk_bytes", "root_bytes"):
+        assert getattr(estimated, field) == pytest.approx(getattr(counted, field), rel=0.3), field
+    found = store.port.count_runs()
+    ready, completed = (sum(row.status == status for row in runs) for status in ("ready", "completed"))
+    assert (found.runs["ready"], sorted(found.estimated)) == (ready, ["completed"])
+    assert found.runs["completed"] == pytest.approx(completed, rel=0.05)
+    seen = store.port.count_runs(lambda name: name == "w1")
+    assert seen.runs["completed"] == sum(row.status == "completed" and row.workflow == "w1" for row in runs)
+    assert not seen.estimated

@@ -231,7 +231,9 @@ CHECKS = {
 
 EXPECTED_SCANS = {
     *ALL_RUNS, *CHECKS,
-    "usage", "usage_runs",  # counting all there is
+    "usage",  # counting all there is
+    "count_prefix", "count_runs", "count_ended_of_workflow",  # of the rows of a subquery with a limit
+    "strata_of_status", "strata_of_workflow", "workflows", "packed_size",  # of a CTE, or with a limit
     "published",  # one row for each workflow
     "gates_all", "gates_of_state",  # for looking through old gates; open ones have an index
 }  # fmt: skip
@@ -245,7 +247,7 @@ EXPECTED_SORTS = {
     "gates_open",  # only gates of one run that were opened at once
     "gates_of_run", "gates_of_state", "gates_all", "timers",  # few rows each
     "runs_page_of_claims", "runs_page_of_claims_end",
-    "usage_runs",
+    "strata_of_status", "strata_of_workflow", "count_ended_of_workflow", "count_runs_of_workflows",  # few rows each
     "chunk_sizes", "places",  # of one family, before a pack or a sweep
 }  # fmt: skip
 
@@ -256,6 +258,8 @@ def parts_around(name: str) -> list[str]:
         leads = ("runs_page_of_tag", "runs_page_of_prefix", "runs_page_of_claims")
         page = next((lead for lead in leads if name.startswith(lead)), "runs_page")
         return [page, name, f"{page}_end"]
+    if name.startswith("sample_"):
+        return [name, "sample_from"] if name.startswith("sample_of_") else ["sample_of_chunks", name]
     if name == "found_of_workflow":
         return [name, "found_end"]
     if name in ALL_RUNS:

@@ -86,6 +86,10 @@ def fetch_on(link: Connection, sql: Statements) -> statements.Fetch:
     return fetch
 
 
+_SAMPLED: Final = ("checkpoints", "entries", "effects", "attachments", "chunks", "packed", "packs")
+_SAMPLED_PAGES: Final = 256
+"""How many pages of each table are read, on average, to estimate its rows."""
+
 KnownRows = dict[tuple[Any, ...], Any]
 """Prefetched rows, or None, by their kind, the run's number and the rest of their keys. Items: a list, by numbers."""
 _Wanted = tuple[type[Row], tuple[Any, ...]]
@@ -243,6 +247,16 @@ class PostgresReads(SqlReads):
     def _file_bytes(self, fetch: statements.Fetch) -> int:
         size: int = fetch("relations_bytes", self._schema)[0][0]
         return size
+
+    def _estimate_usage(self, fetch: statements.Fetch) -> statements.Columns:
+        """Count the rows in a random part of the pages of each table."""
+        pages: dict[str, int] = dict(fetch("relations_pages", self._schema))
+        parts = [min(1.0, _SAMPLED_PAGES / max(1, pages.get(table, 0))) for table in _SAMPLED]
+        found = fetch("usage_sample", *[100 * part for part in parts])[0]
+        rows = [count / part for count, part in zip(found[::2], parts, strict=True)]
+        sizes = [size / part for size, part in zip(found[1::2], parts, strict=True)]
+        checkpoints, entries, effects, attachments, chunks, packed, _ = rows
+        return (checkpoints, entries, effects, attachments, chunks + packed, sizes[4] + sizes[6], sizes[0] + sizes[3])
 
     def checkpoint(self, run_id: str, select: Select, *, attachments: bool = False) -> Selected | None:
         """Takes one round trip if one statement is enough."""

@@ -11,6 +11,9 @@
 -- name: runs_page_statuses
 AND r.status = ANY(?::text[])
 
+-- name: runs_page_prefix
+AND r.run_id >= ? AND r.run_id < ?
+
 -- name: runs_ready
 SELECT <run> FROM runs WHERE ready_us > 0 ORDER BY priority DESC, ready_us, run LIMIT ? FOR UPDATE SKIP LOCKED;
 
@@ -19,6 +22,10 @@ SELECT <run> FROM runs WHERE ready_us > 0 AND workflow = ANY(?::text[]) ORDER BY
 
 -- name: runs_page_expired_now
 AND r.lease_us <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
+
+-- name: count_runs_of_workflows
+SELECT status, count(*) FROM runs WHERE status IN ('ready', 'running', 'waiting', 'paused', 'rolling_back')
+AND workflow = ANY(?::text[]) GROUP BY status;
 
 -- name: checkpoint_by_id
 SELECT <checkpoint> FROM checkpoints WHERE named AND run = ? AND lane = ? AND checkpoint_id = ?;
@@ -111,6 +118,21 @@ SELECT current_setting('server_version'), current_setting('fsync'), current_sett
 -- name: relations_bytes
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind = 'r';
+
+-- name: relations_pages
+SELECT c.relname::text, pg_relation_size(c.oid) / current_setting('block_size')::bigint FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind = 'r';
+
+-- The size of a value that lies beside its row is known without reading it.
+-- name: usage_sample
+SELECT k.n, k.b, e.n, e.b, f.n, f.b, a.n, a.b, c.n, c.b, d.n, d.b, p.n, p.b FROM
+(SELECT count(*) n, coalesce(sum(length(root)), 0)::bigint b FROM checkpoints TABLESAMPLE SYSTEM (?::real) REPEATABLE (0)) k,
+(SELECT count(*) n, 0::bigint b FROM entries TABLESAMPLE SYSTEM (?::real) REPEATABLE (0)) e,
+(SELECT count(*) n, 0::bigint b FROM effects TABLESAMPLE SYSTEM (?::real) REPEATABLE (0)) f,
+(SELECT count(*) n, coalesce(sum(length(root)), 0)::bigint b FROM attachments TABLESAMPLE SYSTEM (?::real) REPEATABLE (0)) a,
+(SELECT count(*) n, coalesce(sum(length(body)), 0)::bigint b FROM chunks TABLESAMPLE SYSTEM (?::real) REPEATABLE (0)) c,
+(SELECT count(*) n, 0::bigint b FROM packed TABLESAMPLE SYSTEM (?::real) REPEATABLE (0)) d,
+(SELECT count(*) n, coalesce(sum(length(body)), 0)::bigint b FROM packs TABLESAMPLE SYSTEM (?::real) REPEATABLE (0)) p;
 
 -- The transaction of a commit.
 

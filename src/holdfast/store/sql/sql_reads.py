@@ -25,12 +25,13 @@ from holdfast.model.rows import (
 )
 from holdfast.store.journal_prune import last_of
 from holdfast.store.packs import Packs, PackSize, Place
-from holdfast.store.port import Key, Kind, RunQuery, RunRows, ScanMark, Select, Selected, StorePort, Usage
+from holdfast.store.port import Key, Kind, RunCounts, RunQuery, RunRows, ScanMark, Select, Selected, StorePort, Usage
 from holdfast.store.sql.statements import (
     Columns,
     Fetch,
     Parts,
     RowFrom,
+    end_of_prefix,
     find_checkpoint,
     key_of,
     last_key,
@@ -40,6 +41,10 @@ from holdfast.store.sql.statements import (
 Result = TypeVar("Result")
 
 _NO_LIMIT: Final = 2**62
+_COUNTED_BYTES_MAX: Final = 64 * 2**20
+"""A store that takes more bytes estimates what it holds."""
+_PREFIX_SPAN: Final = 16_384
+"""How many numbers of runs are searched first for ids with a prefix."""
 _RUN_COLUMNS: Final = len(RunRow.__struct_fields__)
 
 
@@ -99,6 +104,10 @@ class SqlReads(StorePort):
     @abstractmethod
     def _file_bytes(self, fetch: Fetch) -> int: ...
 
+    @abstractmethod
+    def _estimate_usage(self, fetch: Fetch) -> Columns:
+        """Estimates of what the statement `usage` counts, at a cost that does not grow with the store."""
+
     # --- runs --------------------------------------------------------------------------------------------------------
 
     def run(self, run_id: str) -> RunRow | None:
@@ -106,14 +115,35 @@ class SqlReads(StorePort):
         return RunRow(*found[0]) if found else None
 
     def runs(self, query: RunQuery) -> list[RunRow]:
-        parts, bindings = self._runs_page(query)
+        if query.prefix and query.limit >= 0 and query.claimed is None:
+            return self._runs_of_prefix(query)
+        return self._read_page(query)
+
+    def _read_page(self, query: RunQuery, first: int | None = None) -> list[RunRow]:
+        parts, bindings = self._runs_page(query, first)
         return [RunRow(*row) for row in self._fetch(parts, *bindings)]
 
-    def _runs_page(self, query: RunQuery) -> Parts:
+    def _runs_page(self, query: RunQuery, first: int | None = None) -> Parts:
         expired = self._expired_part() if query.claimed == "expired" else None
         tags = [(self._bind_tag_key(key), value) for key, value in query.tags]
-        parts, bindings = runs_page(query, tags, self._bind_texts, expired)
+        parts, bindings = runs_page(query, tags, self._bind_texts, expired, first)
         return parts, [*bindings, bound_limit(query.limit)]
+
+    def _runs_of_prefix(self, query: RunQuery) -> list[RunRow]:
+        """Search the newest numbers, in growing ranges, while many ids have the prefix; else read all of these."""
+        rows: list[RunRow] = []
+        before, span = query.before, _PREFIX_SPAN
+        while True:
+            most = span // 16
+            [(count, newest)] = self._fetch("count_prefix", query.prefix, end_of_prefix(query.prefix), most)
+            before = newest + 1 if before is None else min(before, newest + 1)
+            rest = query._replace(before=before, limit=query.limit - len(rows))
+            if count < most:
+                return rows + self._read_page(rest)
+            rows += self._read_page(rest, max(1, before - span))
+            if len(rows) == query.limit or before <= span:
+                return rows
+            before, span = before - span, span * 8
 
     def run_rows(self, run_id: str) -> RunRows | None:
         def work(fetch: Fetch) -> RunRows | None:
@@ -216,8 +246,12 @@ class SqlReads(StorePort):
         """Rows of a join: the run's columns, then the other's."""
         return [(RunRow(*row[:_RUN_COLUMNS]), self._row_from(kind, row[_RUN_COLUMNS:])) for row in rows]
 
-    def status_counts(self) -> dict[str, int]:
-        return dict(self._fetch("usage_runs"))
+    def count_runs(self, can_see: Callable[[str], bool] | None = None) -> RunCounts:
+        from holdfast.store.sql.run_counts import count_runs, count_visible_runs  # loaded when it is needed
+
+        if can_see is None:
+            return self._snapshot(count_runs)
+        return self._snapshot(lambda fetch: count_visible_runs(fetch, can_see, self._bind_texts))
 
     def open_gates(self) -> int:
         return int(self._fetch("count_open_gates")[0][0])
@@ -246,10 +280,15 @@ class SqlReads(StorePort):
         return self._snapshot(work)
 
     def usage(self) -> Usage:
+        from holdfast.store.sql.run_counts import count_runs  # loaded when it is needed
+
         def work(fetch: Fetch) -> Usage:
-            checkpoints, entries, effects, attachments, chunks, chunk_bytes, root_bytes = map(int, fetch("usage")[0])
+            file_bytes = self._file_bytes(fetch)
+            is_estimated = file_bytes > _COUNTED_BYTES_MAX
+            found = self._estimate_usage(fetch) if is_estimated else fetch("usage")[0]
+            checkpoints, entries, effects, attachments, chunks, chunk_bytes, root_bytes = map(int, found)
             return Usage(
-                runs=dict(fetch("usage_runs")),
+                runs=count_runs(fetch),
                 checkpoints=checkpoints,
                 entries=entries,
                 effects=effects,
@@ -257,7 +296,8 @@ class SqlReads(StorePort):
                 chunks=chunks,
                 chunk_bytes=chunk_bytes,
                 root_bytes=root_bytes,
-                file_bytes=self._file_bytes(fetch),
+                file_bytes=file_bytes,
+                is_estimated=is_estimated,
             )
 
         return self._snapshot(work)

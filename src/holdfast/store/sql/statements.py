@@ -236,13 +236,18 @@ def runs_page(
     tags: Sequence[tuple[object, bytes]],
     bind_texts: Callable[[Sequence[str]], object],
     expired: tuple[str, list[int | str]] | None,
+    first: int | None = None,
 ) -> Parts:
     """The parts of a list of runs, with all bindings except the limit.
 
-    The most selective part comes first, so that its index is used.
+    The most selective part comes first, so that its index is used. With `first` only the runs from this number on are
+    searched, and their ids are compared with the prefix.
     """
-    page, bindings, tags = _leading_part(query, tags)
+    page, bindings, tags = _leading_part(query if first is None else query._replace(prefix=""), tags)
     parts = [page]
+    if first is not None:
+        parts += [f"{page}_first", "runs_page_prefix"]
+        bindings += [first, query.prefix, end_of_prefix(query.prefix)]
     for tag in tags:
         parts.append("runs_page_tag")
         bindings += tag

@@ -38,6 +38,21 @@ SELECT <r.run> FROM p CROSS JOIN runs r WHERE r.run = p.run AND r.run < ?
 -- name: runs_page_of_prefix_end
 ORDER BY r.run DESC LIMIT ?;
 
+-- How many ids have the prefix, up to a limit, and the largest number of a run.
+-- name: count_prefix
+SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE run_id >= ? AND run_id < ? LIMIT ?) c),
+    (SELECT coalesce(max(run), 0) FROM runs);
+
+-- Of many ids with the prefix the newest are found by their numbers. The sign keeps SQLite from using the index of ids.
+-- name: runs_page_prefix
+AND +r.run_id >= ? AND +r.run_id < ?
+
+-- name: runs_page_first
+AND r.run >= ?
+
+-- name: runs_page_of_tag_first
+AND t.run >= ?
+
 -- Claimed runs are few among many: found by their own index, and then sorted.
 -- name: runs_page_of_claims
 SELECT <r.run> FROM runs r WHERE r.owner <> '' AND +r.run < ?
@@ -383,14 +398,91 @@ DELETE FROM catalog WHERE name = ?;
 -- name: published
 SELECT name, body FROM catalog ORDER BY name;
 
--- name: usage_runs
-SELECT status, count(*) FROM runs GROUP BY status;
+-- Runs that have not ended are counted, those that have ended only up to a limit, with the first and the last of them.
+-- BETWEEN lets PostgreSQL sort by the status too, so that it uses the index of statuses and not that of numbers.
+-- name: count_runs
+SELECT status, count(*), 0, 0 FROM runs WHERE status IN ('ready', 'running', 'waiting', 'paused', 'rolling_back')
+GROUP BY status
+UNION ALL SELECT 'completed',
+    (SELECT count(*) FROM (SELECT 1 FROM runs WHERE status BETWEEN 'completed' AND 'completed' ORDER BY status, run LIMIT ?) c),
+    (SELECT run FROM runs WHERE status BETWEEN 'completed' AND 'completed' ORDER BY status, run LIMIT 1),
+    (SELECT run FROM runs WHERE status BETWEEN 'completed' AND 'completed' ORDER BY status DESC, run DESC LIMIT 1)
+UNION ALL SELECT 'failed',
+    (SELECT count(*) FROM (SELECT 1 FROM runs WHERE status BETWEEN 'failed' AND 'failed' ORDER BY status, run LIMIT ?) c),
+    (SELECT run FROM runs WHERE status BETWEEN 'failed' AND 'failed' ORDER BY status, run LIMIT 1),
+    (SELECT run FROM runs WHERE status BETWEEN 'failed' AND 'failed' ORDER BY status DESC, run DESC LIMIT 1)
+UNION ALL SELECT 'cancelled',
+    (SELECT count(*) FROM (SELECT 1 FROM runs WHERE status BETWEEN 'cancelled' AND 'cancelled' ORDER BY status, run LIMIT ?) c),
+    (SELECT run FROM runs WHERE status BETWEEN 'cancelled' AND 'cancelled' ORDER BY status, run LIMIT 1),
+    (SELECT run FROM runs WHERE status BETWEEN 'cancelled' AND 'cancelled' ORDER BY status DESC, run DESC LIMIT 1);
+
+-- The first rows of each stratum of the runs of a status, which is `width` numbers wide: how many were read, and the last.
+-- name: strata_of_status
+WITH RECURSIVE p(low, high, width) AS (SELECT ?, ?, ?),
+s(a, b) AS (SELECT low, low + width FROM p UNION ALL SELECT s.b, s.b + p.width FROM s CROSS JOIN p WHERE s.b <= p.high)
+SELECT s.a, r.status, count(*), max(r.run) FROM s CROSS JOIN runs r
+WHERE r.status = ? AND r.run >= s.a AND r.run <= coalesce((SELECT x.run FROM runs x
+WHERE x.status = ? AND x.run >= s.a AND x.run < s.b ORDER BY x.run LIMIT 1 OFFSET ?), s.b - 1)
+GROUP BY s.a, r.status ORDER BY s.a;
+
+-- name: strata_of_workflow
+WITH RECURSIVE p(low, high, width) AS (SELECT ?, ?, ?),
+s(a, b) AS (SELECT low, low + width FROM p UNION ALL SELECT s.b, s.b + p.width FROM s CROSS JOIN p WHERE s.b <= p.high)
+SELECT s.a, r.status, count(*), max(r.run) FROM s CROSS JOIN runs r
+WHERE r.workflow = ? AND r.run >= s.a AND r.run <= coalesce((SELECT x.run FROM runs x
+WHERE x.workflow = ? AND x.run >= s.a AND x.run < s.b ORDER BY x.run LIMIT 1 OFFSET ?), s.b - 1)
+GROUP BY s.a, r.status ORDER BY s.a;
+
+-- The names of all workflows, by one search of the index each.
+-- name: workflows
+WITH RECURSIVE w(name) AS (SELECT min(workflow) FROM runs
+UNION ALL SELECT (SELECT min(workflow) FROM runs WHERE workflow > w.name) FROM w WHERE w.name IS NOT NULL)
+SELECT name FROM w WHERE name IS NOT NULL;
+
+-- name: count_runs_of_workflows
+SELECT status, count(*) FROM runs WHERE status IN ('ready', 'running', 'waiting', 'paused', 'rolling_back')
+AND +workflow IN (SELECT value FROM json_each(?)) GROUP BY status;
+
+-- name: count_ended_of_workflow
+SELECT status, count(*), (SELECT min(run) FROM runs WHERE workflow = ?), (SELECT max(run) FROM runs WHERE workflow = ?)
+FROM (SELECT status FROM runs WHERE workflow = ? ORDER BY run LIMIT ?) r GROUP BY status;
 
 -- name: usage
 SELECT (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM entries), (SELECT count(*) FROM effects),
     (SELECT count(*) FROM attachments), (SELECT count(*) FROM chunks) + (SELECT count(*) FROM packed),
     (SELECT coalesce(sum(length(body)), 0) FROM chunks) + (SELECT coalesce(sum(length(body)), 0) FROM packs),
     (SELECT coalesce(sum(length(root)), 0) FROM checkpoints) + (SELECT coalesce(sum(length(root)), 0) FROM attachments);
+
+-- Samples of SQLite: the number of each row, and how many bytes it has.
+-- name: sample_of_checkpoints
+SELECT rowid, length(root) FROM checkpoints
+
+-- name: sample_of_entries
+SELECT rowid, 0 FROM entries
+
+-- name: sample_of_effects
+SELECT rowid, 0 FROM effects
+
+-- name: sample_of_attachments
+SELECT rowid, length(root) FROM attachments
+
+-- name: sample_of_chunks
+SELECT rowid, length(body) FROM chunks
+
+-- name: sample_of_packs
+SELECT rowid, length(body) FROM packs
+
+-- name: sample_of_pack_sizes
+SELECT rowid, size FROM packs
+
+-- name: sample_from
+WHERE rowid >= ? AND rowid < ? ORDER BY rowid LIMIT ?;
+
+-- name: sample_before
+WHERE rowid < ? ORDER BY rowid DESC LIMIT 1;
+
+-- name: packed_size
+SELECT avg(size) FROM (SELECT size FROM packed LIMIT 1000) p;
 
 -- The checks of SQLite: columns that no checksum covers. Each statement sees one moment.
 -- name: rows_of_another_run

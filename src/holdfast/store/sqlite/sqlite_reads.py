@@ -148,6 +148,11 @@ class SqliteReads(SqlReads):
     def _file_bytes(self, _fetch: Fetch) -> int:
         return self._bytes_of("", "-wal", "-shm")
 
+    def _estimate_usage(self, fetch: Fetch) -> Columns:
+        from holdfast.store.sqlite.usage_estimate import estimate_usage  # loaded when it is needed
+
+        return estimate_usage(fetch)
+
     def _bytes_of(self, *endings: str) -> int:
         files = [self.path + ending for ending in endings]
         return sum(os.path.getsize(file) for file in files if os.path.exists(file))

@@ -115,15 +115,24 @@ class GateContract(PortContractBase):
         assert self.store.port.gates("answered", 10, (gate.opened_us, run.run, "d")) == [(run, gate)]
 
     def test_runs_and_open_gates_are_counted(self) -> None:
-        assert (self.store.port.status_counts(), self.store.port.open_gates()) == ({}, 0)
+        assert (self.store.port.count_runs().runs, self.store.port.open_gates()) == ({}, 0)
         self.open_in("a", "g", "h")
         self.open_in("b", "g")
         self.done(run_id="b", deliver=(self.answer("a1", "g"),))
         self.store.save("c", 1, status="completed")
-        assert self.store.port.status_counts() == {"waiting": 1, "ready": 1, "completed": 1}
+        assert self.store.port.count_runs() == ({"waiting": 1, "ready": 1, "completed": 1}, frozenset())
         assert self.store.port.open_gates() == 2
         counts = self.store.counts()
-        assert (counts.runs, counts.open_gates) == (self.store.port.status_counts(), 2)
+        assert (counts.runs, counts.open_gates, counts.estimated) == (self.store.port.count_runs().runs, 2, ())
+
+    def test_runs_of_some_workflows_are_counted(self) -> None:
+        for number in range(6):
+            status = ("completed", "failed", "waiting")[number % 3]
+            self.store.save(f"r{number}", 1, workflow=f"w{number % 2}", status=status)
+        self.store.save("other", 1, workflow="x", status="waiting")
+        assert self.store.port.count_runs(lambda name: name == "w1").runs == {"completed": 1, "failed": 1, "waiting": 1}
+        assert self.store.port.count_runs(lambda name: name != "w1").runs == {"completed": 1, "failed": 1, "waiting": 2}
+        assert self.store.port.count_runs(lambda _: False).runs == {}
 
 
 class CatalogContract(ContractBase):

@@ -214,6 +214,6 @@ RESULTS: Final[dict[str, Any]] = {
             }
         ]
     },
-    "Counts": {"runs": {"waiting": 3, "completed": 120}, "open_gates": 4},
+    "Counts": {"runs": {"waiting": 3, "completed": 120}, "open_gates": 4, "estimated": []},
     "Me": {"name": "ben", "role": "approver", "groups": ["finance"], "workflows": ["*"]},
 }

@@ -353,6 +353,8 @@ class Counts(Result, kw_only=True):
 
     runs: dict[str, int]
     open_gates: int
+    estimated: list[str]
+    """The terminal statuses of which there are so many runs that their number is an estimate."""
 
 
 class Me(Result, kw_only=True):

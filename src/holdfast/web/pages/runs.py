@@ -12,7 +12,7 @@ from starlette.responses import Response
 from holdfast.errors import HoldfastError
 from holdfast.inspect.run_list import PAGE, RunFilter, RunLine, RunPage, read_marks, run_page
 from holdfast.model.rows import RunRow as StoredRun
-from holdfast.model.views import RunInfo
+from holdfast.model.views import Counts, RunInfo
 from holdfast.notifications.events import WORKFLOW as NOTIFY
 from holdfast.store.port import RunQuery
 from holdfast.web.gate_view import info_url
@@ -48,7 +48,7 @@ def list_runs(c: Context) -> Response:
         "title": "Runs",
         "text": text,
         "wrong": wrong,
-        "chips": _chips(c, text, _shown_counts(c, text, own) if text.is_by_status else None),
+        "chips": _chips(c, text, _shown_counts(c, text, own) if text.is_by_status else {}),
         "has_own": bool(own),
         "quick": _quick(c, text),
         "rows": [_row(c, line, masker) for line in page.lines],
@@ -91,13 +91,14 @@ def _trail(text: str) -> list[int]:
 def _mark(c: Context, wanted: RunFilter, before: int | None) -> str:
     """Changes if the shown runs, or the counts, change. Runs that only a search finds are not watched one by one."""
     counts = read_counts(c)
-    parts = [*read_marks(c.store, wanted, before=before, limit=PAGE), str(sorted(counts.items()) if counts else "")]
+    shown = sorted(counts.runs.items()) if counts else ""
+    parts = [*read_marks(c.store, wanted, before=before, limit=PAGE), str(shown)]
     return hashlib.blake2s("\n".join(parts).encode(), digest_size=12).hexdigest()
 
 
-def read_counts(c: Context) -> dict[str, int] | None:
+def read_counts(c: Context) -> Counts | None:
     """How many runs there are of each status; None if the user may not see all of them."""
-    return dict(c.store.counts().runs) if c.user.sees_all else None
+    return c.store.counts() if c.user.sees_all else None
 
 
 def _own_runs(c: Context) -> list[StoredRun]:
@@ -105,14 +106,20 @@ def _own_runs(c: Context) -> list[StoredRun]:
     return c.store.port.runs(RunQuery(workflow=NOTIFY, limit=OWN_COUNTED_MAX + 1)) if c.user.can_see(NOTIFY) else []
 
 
-def _shown_counts(c: Context, text: FilterText, own: list[StoredRun]) -> dict[str, int] | None:
-    """How many of the listed runs there are of each status; None if that is not known."""
+def _shown_counts(c: Context, text: FilterText, own: list[StoredRun]) -> dict[str, str]:
+    """How many of the listed runs there are of each status, as text; empty if that is not known."""
     counts = read_counts(c)
-    if counts is None or text.own:
-        return counts
-    if len(own) > OWN_COUNTED_MAX:
-        return None
-    return dict(Counter(counts) - Counter(row.status for row in own))
+    if counts is None or (not text.own and len(own) > OWN_COUNTED_MAX):
+        return {}
+    runs = Counter(counts.runs)
+    if not text.own:
+        runs -= Counter(row.status for row in own)
+    return {status: _count_text(runs[status], is_estimated=status in counts.estimated) for status in STATUSES}
+
+
+def _count_text(count: int, *, is_estimated: bool) -> str:
+    """A number as people read it; an estimate is rounded to two digits: about 990,000."""
+    return f"about {round(count, 2 - len(str(count))):,}" if is_estimated else f"{count:,}"
 
 
 # --- links -----------------------------------------------------------------------------------------------------------
@@ -123,20 +130,19 @@ class Chip(NamedTuple):
 
     name: str
     label: str
-    runs: int | None
-    """How many there are; None if that is not counted."""
+    runs: str
+    """How many there are; empty if that is not counted."""
     url: str
     is_on: bool
 
 
-def _chips(c: Context, text: FilterText, counts: dict[str, int] | None) -> list[Chip]:
+def _chips(c: Context, text: FilterText, counts: dict[str, str]) -> list[Chip]:
     found = []
     for status in STATUSES:
         is_on = status in text.status
         chosen = [one for one in text.status if one != status] if is_on else [*text.status, status]
         url = c.url("/runs", **{**text.query(), "status": chosen})
-        count = None if counts is None else counts.get(status, 0)
-        found.append(Chip(status, status.replace("_", " "), count, url, is_on))
+        found.append(Chip(status, status.replace("_", " "), counts.get(status, ""), url, is_on))
     return found
 
 
@@ -151,7 +157,7 @@ def _quick(c: Context, text: FilterText) -> list[Chip]:
     now = {"status": list(text.status), "waits": text.waits}
     now = {name: value for name, value in now.items() if value}
     age = {"created": text.created} if text.created else {}
-    return [Chip("", label, None, c.url("/runs", **plain, **age, **more), now == more) for label, more in wanted]
+    return [Chip("", label, "", c.url("/runs", **plain, **age, **more), now == more) for label, more in wanted]
 
 
 def _older(c: Context, query: dict[str, Any], page: RunPage, before: int | None, trail: list[int]) -> str:
