@@ -92,7 +92,9 @@ class Tracked:
         for kind, length in zip(self.offers, lengths, strict=True):
             chat = self._chats[kind] = self._store.tracked(kind)
             chat.state["messages"] = list(data.messages(length))
-            chat.save()
+            for turn in range(1 + length // 30):  # until the chunks of the first save are packed
+                chat.state["turn"] = turn
+                chat.save()
 
     def slice(self, kind: str, first: int, count: int) -> list[float]:
         chat = self._chats[kind]

@@ -10,6 +10,7 @@ import json
 import operator as typed_operator
 import pickle
 import random
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.state import tracked
 from holdfast.state.edit_log import EditLog
 from holdfast.state.encoder import encode
 from holdfast.state.rope import decode
@@ -321,3 +323,20 @@ def test_many_changes_of_one_turn_are_saved() -> None:
                 saves.state["messages"].insert(place, number)
             saves.state["by_id"][f"m{place}"] = number
         saves.save()
+
+
+def test_plain_values_stay_as_they_are_where_references_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tracked._count_sole() > 0
+    with monkeypatch.context() as changed:
+        changed.setattr(tracked, "_references", lambda *_: 2)  # references of variables are not counted
+        assert tracked._count_sole() == -1
+    with monkeypatch.context() as changed:
+        counts = iter(range(10**6))
+        changed.setattr(tracked, "_references", lambda *_: next(counts))
+        assert tracked._count_sole() == -1
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert tracked._count_sole() == -1
+    monkeypatch.setattr(tracked, "_SOLE", -1)
+    state: Any = TrackedDict()
+    state["list"] = []
+    assert type(state["list"]) is list

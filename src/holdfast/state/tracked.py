@@ -317,13 +317,30 @@ def _references(get: Callable[[Any, Any], Any], holder: Any, place: Any) -> int:
 
 
 def _count_sole() -> int:
-    """What `_references` returns for a value that only its container refers to; -1 if that cannot be known."""
+    """What `_references` returns for a value that only its container refers to; -1 if that cannot be known.
+
+    Interpreters count references of local variables and of the evaluation stack in different ways, some only after a
+    function was called often. So the count is measured often, and must tell every other reference.
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return -1
     shared: list[object] = []
-    sole, more = _references(list.__getitem__, [[]], 0), _references(list.__getitem__, [shared], 0)
-    is_exact = more == sole + 1 and getattr(sys, "_is_gil_enabled", lambda: True)()
-    return sole if is_exact else -1
+    soles, others = set(), set()
+    for _ in range(_CALLS):
+        soles |= {_references(list.__getitem__, [[]], 0), _references(dict.__getitem__, {0: []}, 0)}
+        others |= {
+            _references(list.__getitem__, [shared], 0),
+            _count_argument([]),
+            *[_count_argument(x) for x in [object()]],
+        }
+    return soles.pop() if len(soles) == 1 and min(others) > max(soles) else -1
 
 
+def _count_argument(value: object) -> int:
+    return _references(dict.__getitem__, {0: value}, 0)
+
+
+_CALLS: Final = 64
 _SOLE: Final = _count_sole()
 
 
