@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from langgraph.types import Interrupt, Send
 import holdfast
 from holdfast import HoldfastError, InvalidInput
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph.record_codec import to_json_value
 from tests.adapters.langgraph.material import checkpoint, config, described, id_of
 from tests.adapters.langgraph.sync_and_async_caller import Caller
 
@@ -334,3 +336,10 @@ def test_no_worker_takes_a_thread(saver: HoldfastSaver, thread: str) -> None:
     with saver.claim(thread):
         saver.put(config(thread), checkpoint(), described(), {})
     assert thread not in [claim.run_id for claim in saver.store.claim_ready("worker", limit=100)]
+
+
+@pytest.mark.parametrize(
+    "value", [{"d": (1, 2)}, {"d": [1, (2,)]}, {"d": (1, "a")}, {"d": (1.5, None)}, {}, {1: (2, 3)}]
+)
+def test_metadata_is_what_json_returns(value: Any) -> None:
+    assert to_json_value(value) == json.loads(json.dumps(value))

@@ -11,7 +11,9 @@ import pytest
 
 import holdfast
 from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
+from holdfast.store.port import Select
 from holdfast.store.sqlite.sqlite_store import SqliteStore
+from holdfast.store.sqlite.sqlite_writer import SqliteTransactionReads
 
 Look = Callable[[SqliteStore], object]
 
@@ -26,7 +28,11 @@ def _positions(port: SqliteStore) -> list[int]:
     return [row.position for row in port.rows(EntryRow, _run(port).run)]
 
 
-LOOKS: list[Look] = [_run, _positions]
+def _newest(port: SqliteStore) -> object:
+    return port.checkpoint("r", Select(), attachments=True)
+
+
+LOOKS: list[Look] = [_run, _positions, _newest]
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -68,6 +74,32 @@ def test_a_read_sees_the_commit_of_another_store(tmp_path: Path) -> None:
             port: Any = store.port
             assert _run(port).position == number
             assert _positions(port) == list(range(1, number + 1))
+
+
+def test_a_checkpoint_is_read_through_the_connection_that_writes(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
+        port: Any = store.port
+        store.save("r", {"a": 1})
+        opened = len(port._idle)
+        found, missing = port.checkpoint("r", Select()), port.checkpoint("none", Select())
+        assert (found.checkpoint.number, missing) == (1, None)
+        assert len(port._idle) == opened == 0
+
+
+def test_a_new_checkpoint_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save with an id of the caller may repeat an earlier one, and may replace it."""
+    reads: list[str] = []
+    read = SqliteTransactionReads.checkpoint
+
+    def counting(self: Any, run: int, lane: str, checkpoint_id: str) -> CheckpointRow | None:
+        reads.append(checkpoint_id)
+        return read(self, run, lane, checkpoint_id)
+
+    monkeypatch.setattr(SqliteTransactionReads, "checkpoint", counting)
+    with holdfast.open(f"sqlite:{tmp_path / 'runs.db'}") as store:
+        for name in ("c1", "c2", "c3"):
+            store.save("r", {"name": name}, checkpoint_id=name)
+    assert reads == ["c2", "c3"]
 
 
 def test_a_long_list_is_read_as_a_whole(tmp_path: Path) -> None:

@@ -292,6 +292,10 @@ def to_json_value(value: object) -> object:
     """Convert a metadata value as JSON would, tuples to lists. Other values are returned unchanged."""
     if type(value) in _JSON_ATOMS:
         return value
+    if type(value) is dict:  # the counters of delta channels, in the metadata of each of their checkpoints
+        counters = {key: list(pair) for key, pair in value.items() if type(key) is str and type(pair) is tuple}
+        if len(counters) == len(value) and all(type(n) is int for pair in counters.values() for n in pair):
+            return counters
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError):

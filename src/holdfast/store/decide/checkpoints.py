@@ -58,7 +58,10 @@ def _stored(draft: Draft, new: NewCheckpoint) -> CheckpointRow | None:
     """The stored checkpoint with the id that the caller chose, if there is one."""
     if not new.checkpoint_id or draft.reads is None:
         return None
-    return draft.reads.checkpoint(draft.run.run, new.lane, new.checkpoint_id)
+    place = (new.lane, new.checkpoint_id)
+    if place not in draft.stored:
+        draft.stored[place] = draft.reads.checkpoint(draft.run.run, *place)
+    return draft.stored[place]
 
 
 def _note(draft: Draft, rows: list[CheckpointRow]) -> None:

@@ -88,6 +88,8 @@ class Draft(Decision, gc=False, kw_only=True):
     """None for a run that is being created, which has no rows yet."""
     position: int
     """The journal's last position once this commit is applied."""
+    stored: dict[tuple[str, str], rows.CheckpointRow | None] = {}
+    """Checkpoints that were read, by lane and id."""
 
     def now(self, field: str) -> Any:
         """A field of the run's row, with the changes so far."""

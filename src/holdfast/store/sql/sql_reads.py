@@ -203,18 +203,18 @@ class SqlReads(StorePort):
         return sorted(dict.fromkeys(rows), key=_number) if _LISTINGS[kind].numbered else rows
 
     def checkpoint(self, run_id: str, select: Select, *, attachments: bool = False) -> Selected | None:
-        def work(fetch: Fetch) -> Selected | None:
-            found = fetch("run_by_id", run_id)
-            if not found:
-                return None
-            run = RunRow(*found[0])
-            row = self._select(fetch, run, select)
-            if row is None or not attachments:
-                return Selected(run, row)
-            beside = fetch("attachments_of_checkpoint", run.run, row.lane, row.checkpoint_id)
-            return Selected(run, row, [AttachmentRow(*columns) for columns in beside])
+        return self._snapshot(lambda fetch: self._selected(fetch, run_id, select, attachments=attachments))
 
-        return self._snapshot(work)
+    def _selected(self, fetch: Fetch, run_id: str, select: Select, *, attachments: bool) -> Selected | None:
+        found = fetch("run_by_id", run_id)
+        if not found:
+            return None
+        run = RunRow(*found[0])
+        row = self._select(fetch, run, select)
+        if row is None or not attachments:
+            return Selected(run, row)
+        beside = fetch("attachments_of_checkpoint", run.run, row.lane, row.checkpoint_id)
+        return Selected(run, row, [AttachmentRow(*columns) for columns in beside])
 
     def _select(self, fetch: Fetch, run: RunRow, select: Select) -> CheckpointRow | None:
         if select.checkpoint_id is not None:

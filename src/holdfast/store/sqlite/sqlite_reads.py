@@ -26,7 +26,7 @@ from holdfast.model.rows import (
 from holdfast.store.capabilities import About
 from holdfast.store.checksum import verify_checksum
 from holdfast.store.packs import PackedChunks, Place
-from holdfast.store.port import CheckpointQuery, Key, Kind
+from holdfast.store.port import CheckpointQuery, Key, Kind, Select, Selected
 from holdfast.store.search import Found, found_by_pages, is_wanted
 from holdfast.store.sql.sql_reads import SqlReads, bound_limit
 from holdfast.store.sql.statements import (
@@ -85,6 +85,14 @@ def rows_in(fetch: Fetch, statement: str, family: int, hashes: Sequence[bytes]) 
     return found
 
 
+def _in_snapshot(connection: apsw.Connection, work: Callable[[Fetch], Result]) -> Result:
+    connection.execute("BEGIN")
+    try:
+        return work(fetch_on(connection))
+    finally:
+        connection.execute("COMMIT")
+
+
 class SqliteReads(SqlReads):
     """The reads of the store."""
 
@@ -119,15 +127,15 @@ class SqliteReads(SqlReads):
     def _fetch(self, statement: str | Sequence[str], *bindings: object) -> list[Columns]:
         return self._read(lambda connection: fetch_on(connection)(statement, *bindings))
 
-    def _snapshot(self, work: Callable[[Fetch], Result]) -> Result:
-        def inside(connection: apsw.Connection) -> Result:
-            connection.execute("BEGIN")
-            try:
-                return work(fetch_on(connection))
-            finally:
-                connection.execute("COMMIT")
+    def checkpoint(self, run_id: str, select: Select, *, attachments: bool = False) -> Selected | None:
+        def work(fetch: Fetch) -> Selected | None:
+            return self._selected(fetch, run_id, select, attachments=attachments)
 
-        return self._read(inside)
+        found = self._read_warm(lambda connection: [_in_snapshot(connection, work)])
+        return found[0] if found is not None else self._snapshot(work)
+
+    def _snapshot(self, work: Callable[[Fetch], Result]) -> Result:
+        return self._read(lambda connection: _in_snapshot(connection, work))
 
     def _row_from(self, kind: type[Kind], columns: Columns) -> Kind:
         return sqlite_row_from(kind, columns)
