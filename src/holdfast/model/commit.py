@@ -248,10 +248,8 @@ def commit_bytes(commit: Commit) -> int:
         size += len(attachment.root)
     for effect in commit.effects:
         size += len(effect.body) + len(effect.call)
-    for parts in (commit.entries, commit.chunks, commit.gates, commit.deliver, commit.send):
-        if parts:
-            size += sum([len(part.body) for part in parts])
-    return size
+    bodies = commit.entries + commit.chunks + commit.gates + commit.deliver + commit.send
+    return size + sum([len(part.body) for part in bodies]) if bodies else size
 
 
 class Committed(Part, frozen=True):

@@ -23,8 +23,8 @@ Lease = Callable[[], LeaseTime]
 """Returns the time by which leases are measured; called only if it is needed."""
 
 
-PROGRESS: Final = frozenset({"position", "serial", "head", "head_id", "step"})
-"""What a save or append changes in a run's row, besides `updated_us`, `commit_id` and `seal`."""
+PROGRESS: Final = frozenset({"position", "serial", "head", "head_id", "step", "updated_us", "commit_id", "seal"})
+"""What a save or append changes in a run's row."""
 
 
 class TransactionReads(Protocol):
@@ -50,8 +50,6 @@ class Decision(msgspec.Struct, gc=False):
     commit: Commit
     fresh: bool = True
     """False: everything is stored already, and nothing is written."""
-    progress: bool = False
-    """True: of the run's row only what `PROGRESS` names has changed."""
     changes: dict[str, Any] = {}
     """The fields of the run's row that have changed, with their new values."""
     checkpoints: Sequence[rows.CheckpointRow] = ()
@@ -73,6 +71,11 @@ class Decision(msgspec.Struct, gc=False):
     checkpoint_id: str = ""
     covers: int = 0
     step: int = 0
+
+    @property
+    def progress(self) -> bool:
+        """Whether of the run's row only what `PROGRESS` names has changed."""
+        return self.changes.keys() <= PROGRESS
 
     def outcome(self, bytes_added: int = 0) -> Committed:
         """What the caller gets once the rows are durable."""
@@ -117,7 +120,6 @@ class Draft(Decision, gc=False, kw_only=True):
             self.fresh = bool(self.commit.timers or self.commit.sent)
             if not self.fresh:
                 return self
-        self.progress = changes.keys() <= PROGRESS
         changes["commit_id"] = self.commit.commit_id
         if not self.commit.keep_updated:
             changes["updated_us"] = self.now_us
