@@ -17,6 +17,7 @@ import holdfast
 from holdfast import graphs
 from holdfast.adapters.langgraph.migration.convert import MARK, Mark
 from holdfast.operations.archive import Archive
+from holdfast.store.directory.change_codec import ROWS
 from holdfast.store.postgres.migrations import sql_text
 from tests.golden import foreign, threads
 from tests.golden.stores import url_of, write_store
@@ -68,10 +69,7 @@ def _in_directory(folder: Path) -> Names:
         for key, found in line.items():
             if isinstance(found, list) and isinstance(found[0], dict):
                 rows.setdefault(key, []).extend(found)
-    fields = {
-        f"directory {key}": [name for name in found[0] if not name.startswith("shows")]
-        for key, found in sorted(rows.items())
-    }
+    fields = {f"directory {key}": _fields(key, found) for key, found in sorted(rows.items())}
     newest = next(folder.rglob("*.newest.json"))
     note = (folder / "lock").read_text("utf-8")
     return {
@@ -88,6 +86,15 @@ def _in_directory(folder: Path) -> Names:
         "form field": sorted(_union(field for row in rows["gates"] for field in row["shows"]["form"]["fields"])),
         "effect call": sorted(_union(row.get("shows_call") or {} for row in rows["effects"])),
     }  # fmt: skip
+
+
+def _fields(key: str, rows: list[dict[str, Any]]) -> list[str]:
+    """The fields of the rows in a list of lines. A row has those that are not empty, in the order of all of them."""
+    names = list(ROWS[key].__struct_fields__)
+    for row in rows:
+        found = [name for name in row if not name.startswith("shows")]
+        assert found == [name for name in names if name in found], key
+    return names
 
 
 def _in_tables(path: Path, name: str) -> Names:

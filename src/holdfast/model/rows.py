@@ -78,10 +78,21 @@ def column_types(row: type[Row]) -> dict[str, type]:
 
     The annotations are text: to evaluate them takes longer than to open a store.
     """
+    texts = _annotations(row)
+    return {name: _TYPES[texts[name].removesuffix(" | None")] for name in row.__struct_fields__}
+
+
+def empty_fields(row: type[Row]) -> dict[str, object]:
+    """The empty value of each field of a row: None if it is optional, else that of its type."""
+    texts = _annotations(row)
+    return {name: None if texts[name].endswith(" | None") else kind() for name, kind in column_types(row).items()}
+
+
+def _annotations(row: type[Row]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for kind in reversed(row.__mro__):
         texts |= vars(kind).get("__annotations__", {})
-    return {name: _TYPES[texts[name].removesuffix(" | None")] for name in row.__struct_fields__}
+    return texts
 
 
 _TYPES: Final = {"int": int, "str": str, "bytes": bytes, "bool": bool}

@@ -60,6 +60,7 @@ def test_a_person_can_read_what_happened_and_the_newest_checkpoint(path: Path) -
     assert second["run"]["shows"] == {"team": "a"}
     assert (second["run"]["status"], second["checkpoints"][0]["next_node"]) == ("waiting", "ask")
     assert third["effects"][0]["shows"] == {"to": "ana"}
+    assert not {"lane", "named", "next_node", "metadata"} & fourth["checkpoints"][0].keys(), "empty fields are omitted"
     assert [line["n"] for line in lines(journal)] == [1, 2, 3, 4]
     assert "shows" not in fourth["checkpoints"][0]
     newest = json.loads(journal.with_name(journal.name.replace(".journal", ".newest.json")).read_text("utf-8"))

@@ -4,8 +4,9 @@
      "checkpoints": [{row}, …], "entries": […], "effects": […], …, "drop_timers": ["name", …], "pruned": [3, 4]}
 
 The first line of a file also has `"format"` and `"version"`, and all fields of the run's row. A row is an object with
-the fields of docs/formats.md under their names; bytes are base64. The bytes of a small value are accompanied by
-`"shows"`, the same value for people, and an effect's `call` by `"shows_call"`; like `"at"` they are never read back.
+the fields of docs/formats.md under their names, without those that are empty; bytes are base64. The bytes of a small
+value are accompanied by `"shows"`, the same value for people, and an effect's `call` by `"shows_call"`; like `"at"`
+they are never read back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from holdfast.model.rows import (
     Row,
     RunRow,
     TimerRow,
+    empty_fields,
 )
 from holdfast.store.folded_run import Change
 from holdfast.store.port import Kind
@@ -69,7 +71,7 @@ class Renderer(Protocol):
         ...
 
 
-_ROWS: Final[dict[str, type[Row]]] = {
+ROWS: Final[dict[str, type[Row]]] = {
     "checkpoints": CheckpointRow,
     "lanes": LaneRow,
     "entries": EntryRow,
@@ -80,6 +82,7 @@ _ROWS: Final[dict[str, type[Row]]] = {
     "messages": MessageRow,
     "timers": TimerRow,
 }
+_EMPTY: Final = {kind: empty_fields(kind) for kind in ROWS.values()}
 _LATER: Final = frozenset({"limit_key", "thread", "priority", "crashes"})
 """Fields of a run that journals of earlier versions do not have."""
 _LISTS: Final = {"drop_timers": list[str], "sent": list[int], "pruned": list[int]}
@@ -96,7 +99,7 @@ def write_change(change: Change, before: RunRow | None, renderer: Renderer | Non
     }
     if renderer is not None and "metadata" in content["run"]:
         _show(content["run"], renderer.metadata(change.run.metadata))
-    for key in _ROWS:
+    for key in ROWS:
         rows = getattr(change, key)
         if rows:
             content[key] = [_write_row(row, renderer) for row in rows]
@@ -116,7 +119,7 @@ def date_of(time_us: int) -> str:
 
 
 def _write_row(row: Row, renderer: Renderer | None) -> Line:
-    written: Line = {name: getattr(row, name) for name in row.__struct_fields__}
+    written: Line = {name: value for name, empty in _EMPTY[type(row)].items() if (value := getattr(row, name)) != empty}
     if renderer is not None:
         if isinstance(row, (CheckpointRow, AttachmentRow)):
             _show(written, renderer.root(row.root))
@@ -153,7 +156,7 @@ def read_change(content: Line, before: RunRow | None, place: str) -> Change:
     if before is None and content.get("version") != VERSION:
         raise UnsupportedFormat(place, f"it has version {content.get('version')}, this Holdfast supports {VERSION}")
     try:
-        rows: Line = {key: [_read_row(kind, row) for row in content.get(key, ())] for key, kind in _ROWS.items()}
+        rows: Line = {key: [_read_row(kind, row) for row in content.get(key, ())] for key, kind in ROWS.items()}
         lists = {key: msgspec.convert(content.get(key, []), kind) for key, kind in _LISTS.items()}
         return Change(run=_read_run(content["run"], before), **rows, **lists)
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
@@ -161,7 +164,7 @@ def read_change(content: Line, before: RunRow | None, place: str) -> Change:
 
 
 def _read_row(kind: type[Kind], written: Line) -> Kind:
-    return msgspec.convert([written[name] for name in kind.__struct_fields__], kind)
+    return msgspec.convert([written.get(name, empty) for name, empty in _EMPTY[kind].items()], kind)
 
 
 def _read_run(written: Line, before: RunRow | None) -> RunRow:
