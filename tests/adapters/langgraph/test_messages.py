@@ -100,6 +100,31 @@ def test_loaded_messages_are_those_of_the_serde(serde: Any) -> None:
                 assert [one.model_fields_set for one, _ in pairs] == [other.model_fields_set for _, other in pairs]
 
 
+def test_a_long_conversation_is_loaded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates, which a process that reads it once does not need, are made the second time."""
+    codec = Codec(JsonPlusSerializer(), MessageCache(), Decoded())
+    values = [HumanMessage(f"question {number}", id=str(number)) for number in range(100)]
+    stored = store_value(codec.serde, values)
+    made: list[int] = []
+    template_of = messages.template_of
+
+    def making(value: Any) -> Any:
+        made[-1] += 1
+        return template_of(value)
+
+    monkeypatch.setattr(messages, "template_of", making)
+    for _ in range(4):
+        made.append(0)
+        loaded: Any = codec.load(stored)
+        assert loaded == values
+        loaded[0].content = "changed"
+    assert made == [0, 100, 0, 0]
+    for serde in SERDES:
+        mixed = make_messages() * 4
+        of_serde = codec._replace(serde=serde).load(store_value(serde, mixed))
+        assert of_serde == serde.loads_typed(serde.dumps_typed(mixed))
+
+
 def test_a_loaded_message_shares_nothing_with_the_next_one() -> None:
     codec = Codec(JsonPlusSerializer(), MessageCache(), Decoded())
     stored = store_value(codec.serde, make_messages())

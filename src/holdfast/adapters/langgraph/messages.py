@@ -51,6 +51,8 @@ _EXACT: Final = (
 """Different values have different bytes, or none: a tuple or a subclass, for example, is refused."""
 _EXTENSIONS: Final = (0xC7, 0xC8, 0xC9)
 _ONE_ITEM: Final = 0x91
+_MANY: Final = 32
+"""So many new messages are loaded at once."""
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 _pack = ormsgpack.packb
 _set = object.__setattr__
@@ -138,6 +140,8 @@ class MessageCache:
 
     def after_fork(self) -> None:
         self._templates: Recent[bytes, Template] = Recent(BYTES_MAX)
+        self._loaded: Recent[int, bool] = Recent(BYTES_MAX)
+        """Hashes of the stored bytes of messages that were loaded once, of long conversations."""
         self._stored: Recent[tuple[type, bytes], Piece] = Recent(BYTES_MAX)
         self._immutable = ImmutableMessages() if self._is_immutable else None
 
@@ -167,11 +171,31 @@ class MessageCache:
 
     def _load_items(self, serde: SerializerProtocol, items: list[Piece]) -> list[object]:
         found: list[object] = []
+        new: list[int] = []
         templates = self._templates.newest
-        for item in items:
+        for at, item in enumerate(items):
             template = templates.get(item) if type(item) is bytes else None
-            found.append(self._load_item(serde, item) if template is None else copy_of(template))
+            if template is None:
+                new.append(at)
+            found.append(copy_of(template) if template is not None else None)
+        if len(new) < _MANY:
+            for at in new:
+                found[at] = self._load_item(serde, items[at])
+        else:
+            self._load_many(serde, items, new, found)
         return found
+
+    def _load_many(self, serde: SerializerProtocol, items: list[Piece], new: list[int], found: list[object]) -> None:
+        """Load a long conversation at once. A process may read it only once, so templates are made the next time."""
+        for at, value in zip(new, load_value(serde, [items[at] for at in new]), strict=True):
+            found[at] = value
+            item = items[at]
+            if type(item) is not bytes or not isinstance(value, BaseMessage):
+                continue
+            if self._loaded.get(hash(item), ENTRY) is None:
+                self._loaded.add(hash(item), True, ENTRY)
+            elif made := template_of(value):
+                self._templates.add(item, made, len(item))
 
     def _load_item(self, serde: SerializerProtocol, item: Piece) -> object:
         if type(item) is not bytes:
