@@ -205,6 +205,16 @@ def test_what_cannot_be_stored_is_refused_with_its_path(value: Any, path: str, r
     assert re.search(reason, str(caught.value))
 
 
+def test_a_coroutine_is_refused_with_the_missing_await() -> None:
+    async def ask() -> str:
+        return "answer"
+
+    forgotten = ask()
+    with pytest.raises(Unstorable, match=r"builtins.coroutine .*; write `await` before the call"):
+        pack([forgotten])
+    forgotten.close()
+
+
 def test_bytes_that_look_like_not_a_number_are_not_taken_for_it() -> None:
     for value in (
         b"\xcb\x7f\xf8\0\0\0\0\0\0",

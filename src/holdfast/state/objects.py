@@ -43,6 +43,7 @@ def lower_object(value: object, builtin_types: tuple[type, ...], check: Check) -
         value.refuse_storage()  # type: ignore[attr-defined]
     hint = "turn it into built-in types such as str, a dataclass, a msgspec struct or a Pydantic model"
     hint = "store str(error) instead" if isinstance(value, BaseException) else hint
+    hint = "write `await` before the call that made it" if hasattr(kind, "__await__") else hint
     raise Unstorable(f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored; {hint}")
 
 
