@@ -110,6 +110,18 @@ def test_the_page_reports_a_lost_connection_until_the_server_is_back(web: WebPro
         visit.problems.clear()
 
 
+def test_a_page_whose_first_connection_failed_connects_later(web: WebProcess, browser: Browser) -> None:
+    with visiting(browser, web.origin) as visit:
+        log_in_by_address(web, visit)
+        visit.page.route("**/live/**", lambda route: route.abort())
+        visit.open("/")
+        lost = visit.page.get_by_text("Connection lost; updates may be late.")
+        expect(lost).to_be_visible()
+        visit.page.unroute("**/live/**")
+        expect(lost).to_be_hidden()
+        visit.problems.clear()
+
+
 def test_a_removed_user_is_out_at_the_next_request(web: WebProcess, browser: Browser) -> None:
     token = web.command("token", "ben", "--role", "approver").split()[0]
     visit = Visit(browser, web.origin)

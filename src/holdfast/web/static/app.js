@@ -77,6 +77,7 @@ if (live) {
   live.addEventListener("htmx:sse:after:message", () => { heard = Date.now(); });
   live.addEventListener("mark", (event) => { if (event.detail.data !== document.getElementById("main").dataset.mark) update(); });
   setInterval(() => {
+    if (lost.firstChild) live.dispatchEvent(new Event("connect"));  // without effect while a stream is connected or tries again
     if (document.hidden || Date.now() - heard < 45000) return;
     heard = Date.now();
     update();
