@@ -105,3 +105,25 @@ def test_a_payment_does_not_change_after_the_model_has_read_its_result(app: hold
     is_closed[0] = was_closed
     app.resume("r").result()
     assert (bank.paid, sent) == (["A"] * (not was_closed), ["B"])
+
+
+@pytest.mark.parametrize("error", ["MCP tool execution failed: x", "Unexpected error during MCP tool execution: x"])
+def test_a_lost_answer_of_an_mcp_server_is_in_doubt(app: holdfast.App, error: str) -> None:
+    """ADK makes a result of it that says that the call failed; the model might pay again."""
+    bank = Bank()
+
+    class Lost(FunctionTool):
+        __module__ = "google.adk.tools.mcp_tool.mcp_tool"  # the real one needs a server
+
+        async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+            bank.pay(**args)
+            return {"error": error}
+
+    model = script([("pay", {"order": "A"})], "done")
+    handle = start(app, LlmAgent(name="payer", model=model, tools=[Lost(bank.pay)]))
+    (gate,) = app.gates("r")
+    assert gate.prompt.startswith("Did pay happen?")
+    assert (bank.paid, model.calls) == (["A"], [0])
+    app.answer("r", {"outcome": "happened", "result": {"receipt": "A"}})
+    assert handle.result()[0] == [{"receipt": "A"}]
+    assert bank.paid == ["A"]

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("strands")
+import mcp
 from strands import ToolContext, tool
 from strands.multiagent import GraphBuilder
+from strands.tools.mcp import MCPAgentTool, MCPClient
 from strands.types.content import ContentBlock, Messages
 
 import holdfast
@@ -208,3 +210,29 @@ def test_a_call_whose_approval_was_removed_from_the_code_is_not_performed() -> N
     with pytest.raises(Diverged, match="before it calls 'pay'"):
         answer_all(app, approve=False)
     assert "pay" not in kinds(calls)
+
+
+def test_a_lost_answer_of_an_mcp_server_is_in_doubt() -> None:
+    """Strands makes a result of it that says that the call failed; the model might pay again."""
+    calls: Calls = []
+
+    class Lost(MCPClient):
+        async def call_tool_async(self, tool_use_id: str, *args: Any, **kwargs: Any) -> Any:
+            calls.append(("pay", kwargs["arguments"]["order"]))
+            return self._handle_tool_execution_error(tool_use_id, TimeoutError("Timed out"))
+
+    client = Lost(url="http://localhost")  # never connected
+    schema = {"type": "object", "properties": {"order": {"type": "string"}}}
+    tool = MCPAgentTool(mcp.types.Tool(name="pay", inputSchema=schema), client)
+
+    async def workflow(run: holdfast.AsyncRun) -> str:
+        agent = agent_of(scripted([call("c1", "pay", order="A")], calls=calls), [tool])
+        return str(await agent.invoke_async("Pay."))
+
+    app, handle = start(workflow)
+    (gate,) = app.gates("run")
+    assert gate.prompt.startswith("Did pay happen?")
+    assert kinds(calls) == ["model", "pay"]
+    app.answer("run", {"outcome": "happened", "result": "paid A"})
+    assert "paid A" in handle.result()
+    assert kinds(calls).count("pay") == 1

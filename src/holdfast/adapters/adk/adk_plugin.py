@@ -48,7 +48,7 @@ from holdfast.adapters.shared.calls import (
     stop,
 )
 from holdfast.adapters.shared.code_names import mentions
-from holdfast.errors import InvalidInput, Suspended
+from holdfast.errors import InDoubt, InvalidInput, Suspended
 from holdfast.forms import field
 from holdfast.runtime.async_run import AsyncRun
 
@@ -58,6 +58,9 @@ _OWN_ID: Final = "adk-holdfast-"
 """ADK removes ids with its prefix before it calls a model, which has not given them."""
 _BRACKETS: Final = str.maketrans("[]", "()")
 _NESTS: Final = ToolPolicy(record="none")
+_MCP: Final = "google.adk.tools.mcp_tool"
+_MCP_ERRORS: Final = ("MCP tool execution failed: ", "Unexpected error during MCP tool execution: ")
+"""How ADK reports errors of a call to the model, which may have happened all the same."""
 
 
 class _Turn(NamedTuple):
@@ -224,6 +227,8 @@ class _RecordedTool:
             nonlocal called
             called = True
             result = await self._tool.run_async(args=args, tool_context=tool_context)
+            if call.policy.record == "effect":
+                _raise_unknown(self._tool, result)
             try:
                 record: dict[str, object] = {"result": to_plain(result), "actions": dump(tool_context.actions)}
             except Exception as error:  # the tool has acted, so its call must not count as failed
@@ -239,6 +244,14 @@ class _RecordedTool:
         if not called:
             _apply(load(EventActions, found["actions"]), tool_context)
         return from_plain(found["result"])
+
+
+def _raise_unknown(tool: BaseTool, result: object) -> None:
+    """Raise InDoubt for a result that ADK has made of a timeout or a lost connection of MCP."""
+    if isinstance(result, dict) and any(kind.__module__.startswith(_MCP) for kind in type(tool).__mro__):
+        error = result.get("error")
+        if isinstance(error, str) and error.startswith(_MCP_ERRORS):
+            raise InDoubt(error)
 
 
 def _may_ask(tool: BaseTool) -> bool:

@@ -43,12 +43,14 @@ from holdfast.adapters.shared.calls import (
     refuse_unreached_gate,
 )
 from holdfast.engine.execution import Execution
-from holdfast.errors import Interrupt, StepFailed
+from holdfast.errors import InDoubt, Interrupt, StepFailed
 from holdfast.runtime.async_run import AsyncRun
 
 Events = AsyncGenerator[TypedEvent, None]
 Respond = Callable[[bool, str], Any]
 _ADAPTER: Final = "the adapter for Strands"
+_UNKNOWN_TASK: Final = re.compile(r"Task .* timed out after|Task .* without status|Task completed but|Unexpected task")
+"""How errors about a task begin whose outcome the MCP client of Strands does not know."""
 _PLAIN_ID: Final = re.compile(r"[\w.:-]{1,100}")
 _STRUCTURED_OUTPUT: Final = "structured_output"
 _INTERRUPT: Final = InterruptException.__name__
@@ -213,6 +215,8 @@ class HoldfastPlugin(Plugin):
                 raise InterruptException(AgentInterrupt(use["toolUseId"], use["name"]))
             if last.exception is not None:
                 raise last.exception
+            if policy.record == "effect":
+                _raise_unknown(tool, last.tool_result)
             after = context.agent.state.get()
             return {
                 "result": dict(last.tool_result),
@@ -334,6 +338,22 @@ def _name_calls(message: Message) -> None:
             call_id = part["toolUse"].get("toolUseId") or "call"
             seen[call_id] += 1
             part["toolUse"]["toolUseId"] = call_id if seen[call_id] == 1 else f"{call_id}-{seen[call_id]}"
+
+
+def _raise_unknown(tool: object, result: Mapping[str, Any]) -> None:
+    """Raise InDoubt for an error that the MCP client has made of a timeout or a lost connection.
+
+    Answers of a server have `isError`; the client's own errors do not, or they are about a task of the server.
+    """
+    if result.get("status") != "error" or not _is_of(tool, "strands.tools.mcp"):
+        return
+    text = str((result.get("content") or [{}])[0].get("text", ""))
+    if _UNKNOWN_TASK.match(text) if "isError" in result else not text.startswith("MCP Elicitation required"):
+        raise InDoubt(text)
+
+
+def _is_of(tool: object, module: str) -> bool:
+    return any(kind.__module__.startswith(module) for kind in type(tool).__mro__)
 
 
 def _result(use: ToolUse, status: Any, text: str) -> ToolResult:
