@@ -45,9 +45,9 @@ class Plan:
     """How long the conversation is, or the journal, if it was written before."""
     timed: bool = True
     """Whether times count. If not, one round is enough, and no stall discards it."""
-    table: Literal["speed", "turns", "times", "parts", "beside", "bytes"] = "speed"
+    table: Literal["speed", "turns", "times", "parts", "beside", "bytes", "operations"] = "speed"
     """How its numbers are shown: as speeds, as a growing conversation, each as times or as part of the floor's, beside
-    those of a peer, or as bytes."""
+    those of a peer, as bytes, or with a row for each operation."""
     raw_each: int = 0
     """In a table of bytes, the text that an operation adds."""
     noun: str = "save"

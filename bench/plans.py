@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from bench import engine_plans, saver_plans
+from bench import engine_plans, saver_plans, scale_plans
 from bench.data import MESSAGE_BYTES
 from bench.plan import Plan, entry, per_kind, per_kind_mean, per_operation, per_turn
 
@@ -129,6 +129,7 @@ SQLITE: Final = {
             table="times",
         ),
         Plan("concurrent", "64 threads or 64 asyncio tasks saving 64 runs", _CONCURRENT, {"": 1280}, 3, per_operation),
+        scale_plans.SQLITE,
     )
 }
 
@@ -175,6 +176,7 @@ POSTGRES: Final = {
         ),
         Plan("pg_concurrent", "PostgreSQL: 64 tasks saving 64 runs", _PG_CONCURRENT, {"": 1280}, 3, per_operation),
         Plan("pg_claims", "PostgreSQL: 4 processes empty a queue", _PG_CLAIMS, {"": 500}, 3, per_operation),
+        scale_plans.POSTGRES,
     )
 }
 ENGINE: Final = {plan.name: plan for plan in engine_plans.SQLITE}
@@ -190,6 +192,7 @@ GROUPS: Final = {
     "shapes": ("shapes",),
     "load": ("load",),
     "concurrent": ("concurrent",),
+    "scale": ("scale",),
     **{name: (name,) for name in (*POSTGRES, *ENGINE, *ENGINE_POSTGRES)},
     **saver_plans.GROUPS,
 }
@@ -197,10 +200,14 @@ GROUPS: Final = {
 
 def quick(plan: Plan) -> Plan:
     """A shorter one, to see that everything runs. Its numbers mean little."""
-    return replace(plan, passes=max(1, plan.passes // 4), turns=plan.turns // 4, options=_quick_options(plan.options))
+    entries = tuple(replace(one, options=_quick_options(one.options)) for one in plan.entries)
+    options = _quick_options(plan.options)
+    return replace(plan, entries=entries, passes=max(1, plan.passes // 4), turns=plan.turns // 4, options=options)
 
 
 def _quick_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
     if "lengths" in options:
         return {**options, "lengths": (100, 500, 2000)}
+    if "runs" in options:
+        return {**options, "runs": min(options["runs"], scale_plans.RUNS_QUICK)}
     return {**options, "start": 250} if "start" in options else options

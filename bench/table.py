@@ -160,6 +160,22 @@ def _bytes_table(result: Result) -> str:
     return table(header, _rows(result, len(header), row))
 
 
+def _operations_table(result: Result) -> str:
+    """A row for each operation: what it takes on the first system, and on each other one, also as times the first."""
+    first, *others = [entry.name for entry in result.plan.entries]
+    header = ["operation", f"{first}, us"]
+    for name in others:
+        header += [f"{name}, us", "times"]
+    rows = []
+    for column in result.plan.columns:
+        row = [column, _median(result.spread(first, f"{column}_us"))]
+        for name in others:
+            row += [_median(result.spread(name, f"{column}_us")), _spread(result.times(name, f"{column}_us", first))]
+        rows.append(row)
+    failed = [f"{name}: failed: {reason}" for name, reason in result.failures.items()]
+    return "\n\n".join([table(header, rows), *failed])
+
+
 _TABLES: Final[dict[str, Callable[[Result], str]]] = {
     "speed": _speed_table,
     "turns": _turns_table,
@@ -167,6 +183,7 @@ _TABLES: Final[dict[str, Callable[[Result], str]]] = {
     "parts": _parts_table,
     "beside": _beside_table,
     "bytes": _bytes_table,
+    "operations": _operations_table,
 }
 
 

@@ -11,6 +11,7 @@ import ormsgpack
 from bench.data import message
 from bench.results import Result, Spread
 from bench.saver_plans import LOAD_PLANS, PLACES, TURN_PLANS, message_bytes
+from bench.scale_plans import KINDS
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,20 @@ _SAVER: Final = (
     ),
 )
 
+_BOUNDED: Final = [kind for kind in KINDS if kind not in ("counts", "stats")]
+"""The operations that shall cost the same in a large store; counts and stats only have no cost for each run."""
+
+
+def _scale(workload: str) -> tuple[Target, ...]:
+    return tuple(
+        Target(workload, f"{kind}, times 1,000 runs", _times_small(f"{kind}_us"), 2.0, most=True) for kind in _BOUNDED
+    )
+
+
+def _times_small(number: str) -> Callable[[Result], Spread | None]:
+    return lambda result: result.times("1,000,000 runs", number, "1,000 runs")
+
+
 SECTIONS: Final[Mapping[str, tuple[Target, ...]]] = {
     "sqlite": (
         Target("save", "of the floor's speed", _part("holdfast", "floor apsw"), 0.8),
@@ -167,6 +182,7 @@ SECTIONS: Final[Mapping[str, tuple[Target, ...]]] = {
         Target(
             "concurrent", "tasks, of the threads' floor", _part("holdfast tasks", "floor threads"), 0.4, stretch=0.5
         ),
+        *_scale("scale"),
     ),
     "postgres": (
         Target("pg_save", "of the floor's speed", _part("holdfast", "floor psycopg"), 0.8),
@@ -176,6 +192,7 @@ SECTIONS: Final[Mapping[str, tuple[Target, ...]]] = {
         Target("pg_concurrent", "tasks, times a pool of 16", _part("holdfast tasks", "floor pool of 16"), 3.0),
         Target("pg_concurrent", "tasks, times LangGraph", _part("holdfast tasks", "langgraph async tasks"), 15.0),
         Target("pg_claims", "times one by one", _part("holdfast", "floor one by one"), 3.5),
+        *_scale("pg_scale"),
     ),
     "engine": (
         Target("steps", "of the floor's speed", _part("holdfast", "floor apsw"), 0.6),
