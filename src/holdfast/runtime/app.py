@@ -15,6 +15,7 @@ from holdfast.model.views import RunList
 from holdfast.open_store import open as open_store
 from holdfast.operations.claims import lease_us_of
 from holdfast.operations.store import Store
+from holdfast.runtime import schedules
 from holdfast.runtime.app_control import Controlling
 from holdfast.runtime.app_core import LEASE_S, AppCore
 from holdfast.runtime.blocking_driver import BlockingAppDriver
@@ -23,6 +24,8 @@ from holdfast.runtime.handle import Handle
 from holdfast.runtime.publication import publish_workflows
 from holdfast.runtime.registry import Upgrade, Workflow, WorkflowDecorator
 from holdfast.runtime.run_base import RetryLike
+from holdfast.runtime.schedule_ticks import Missed, Overlap, rule_of
+from holdfast.runtime.schedules import ScheduleInfo
 from holdfast.runtime.start import begin_of
 from holdfast.runtime.worker import Worker
 
@@ -196,6 +199,52 @@ class App(Controlling):
         handle_id, claimed = self._run("start", plan)
         self._advance(claimed)
         return Handle(self, handle_id, only_wait=enqueue)
+
+    def schedule(
+        self,
+        name: str,
+        workflow: object,
+        /,
+        *args: object,
+        cron: str | None = None,
+        every: float | dt.timedelta | None = None,
+        tz: str = "UTC",
+        missed: Missed = "latest",
+        overlap: Overlap | None = None,
+        **kwargs: object,
+    ) -> Handle[Any]:
+        """Start a run of a workflow at times given by a cron expression, or at intervals; workers do it.
+
+        The schedule is a run itself, `schedule/NAME`, which can be paused, resumed and cancelled. The same call again
+        finds it, and other arguments change it. `missed` says what happens to ticks for which no worker was there:
+        `latest` starts one run for the last of them, `all` one for each, `skip` none. `overlap` says what happens at
+        a tick while the run before has not ended: `skip` starts none, `queue` starts it afterwards, `allow` at once;
+        the default is `queue` with `missed="all"`, else `skip`.
+
+        Example:
+            app.schedule("nightly", refund, "all", cron="0 3 * * *", tz="Europe/Berlin")
+            app.schedule("poll", refund, "new", every=60, missed="skip")
+        """
+        rule = rule_of(cron, every, tz, missed, overlap)
+        return Handle(self, self._run("schedule", schedules.begin(self._core, name, workflow, (args, kwargs), rule)))
+
+    def unschedule(self, name: str) -> None:
+        """End a schedule and delete its run. Runs that it started continue, except one that `queue` waits for.
+
+        Example:
+            app.schedule("poll", refund, "new", every=60)
+            app.unschedule("poll")
+        """
+        handle = self._control("unschedule", schedules.PREFIX + name, schedules.remove(self._core, name), enqueue=False)
+        self.store.delete(handle.run_id)
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """List the schedules by name, with their next ticks and last runs.
+
+        Example:
+            [(one.name, one.next, one.last_status) for one in app.schedules()]
+        """
+        return self._run("schedules", schedules.listed(self._core))
 
     def _handle(self, run_id: str, *, only_wait: bool) -> Handle:
         return Handle(self, run_id, only_wait=only_wait)

@@ -12,7 +12,7 @@ from holdfast.drivers import Plan
 from holdfast.model.rollback_plan import RollbackPlan
 from holdfast.model.views import GateInfo, RunInfo, RunList
 from holdfast.operations.views import run_info
-from holdfast.runtime import answers, control, rollback
+from holdfast.runtime import answers, control, rollback, schedules
 from holdfast.runtime import fork as branching
 from holdfast.runtime.answers import Actor
 from holdfast.runtime.app import Metadata
@@ -22,6 +22,8 @@ from holdfast.runtime.execute import run_until_idle, start_run
 from holdfast.runtime.handle import Memo, deadline, next_poll_s, not_finished, read_state
 from holdfast.runtime.publication import publish_workflows
 from holdfast.runtime.registry import R, Workflow
+from holdfast.runtime.schedule_ticks import Missed, Overlap, rule_of
+from holdfast.runtime.schedules import ScheduleInfo
 from holdfast.runtime.start import Claimed, begin_of
 
 if TYPE_CHECKING:
@@ -149,6 +151,33 @@ class AsyncApp:
         handle_id, claimed = await self._driver.run(plan)
         await self._advance(claimed)
         return AsyncHandle(self, handle_id, only_wait=enqueue)
+
+    async def schedule(
+        self,
+        name: str,
+        workflow: object,
+        /,
+        *args: object,
+        cron: str | None = None,
+        every: float | dt.timedelta | None = None,
+        tz: str = "UTC",
+        missed: Missed = "latest",
+        overlap: Overlap | None = None,
+        **kwargs: object,
+    ) -> AsyncHandle[Any]:
+        """Start runs at times or intervals; see `App.schedule`."""
+        rule = rule_of(cron, every, tz, missed, overlap)
+        plan = schedules.begin(self._core, name, workflow, (args, kwargs), rule)
+        return AsyncHandle(self, await self._driver.run(plan))
+
+    async def unschedule(self, name: str) -> None:
+        """End a schedule; see `App.unschedule`."""
+        handle = await self._control(schedules.PREFIX + name, schedules.remove(self._core, name), enqueue=False)
+        await self._store.aio.delete(handle.run_id)
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """List the schedules; see `App.schedules`."""
+        return await self._driver.run(schedules.listed(self._core))
 
     def handle(self, run_id: str) -> AsyncHandle:
         """A run by its id."""

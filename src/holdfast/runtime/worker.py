@@ -22,6 +22,7 @@ from holdfast.limits import CLAIMS_PER_COMMIT_MAX
 from holdfast.model.commit import Refused
 from holdfast.model.rows import FAILED, READY
 from holdfast.operations.claims import release
+from holdfast.runtime import schedules
 from holdfast.runtime.app_core import AppCore, closed_error
 from holdfast.runtime.execute import ExecutionResult
 from holdfast.runtime.publication import try_publish
@@ -60,6 +61,7 @@ class Worker:
             raise InvalidInput(f"concurrency must be 1 to {CLAIMS_PER_COMMIT_MAX}, not {concurrency!r}")
         if isinstance(workflows, str):
             raise InvalidInput(f"workflows must be a list of names, not {workflows!r}")
+        schedules.register(app)
         self._app = app
         self._concurrency = concurrency
         self._workflows = None if workflows is None else [app.registry.find(name).name for name in workflows]

@@ -20,6 +20,7 @@ GROUPS: Final = (
             ("diff", "Show what changed in the state between two checkpoints."),
             ("gates", "List the gates that wait for an answer."),
             ("effects", "List a run's side effects and their outcomes."),
+            ("schedules", "List schedules, with their next ticks and last runs."),
         ),
     ),
     (
