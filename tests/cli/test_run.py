@@ -286,3 +286,14 @@ def test_check_names_the_error_of_a_workflow_that_gained_a_parameter(tmp_path: P
     done = command("check", "r", "--app", "new:app", "--json", cwd=tmp_path)
     assert done.code == 5
     assert "TypeError: w() missing 1 required positional argument: 'extra'" in done.data["runs"][0]["detail"]
+
+
+def test_a_run_is_started_for_later(refund: Path) -> None:
+    for when in (("--after", "3600"), ("--at", "2100-01-01T09:00+01:00")):
+        done = command("run", "flow.yaml", "--input", "order=B-2", *when, "--json", cwd=refund)
+        assert done.data["status"] == "waiting"
+    for wrong, text in (("tomorrow", "--at must be a time"), ("2100-01-01T09:00", "time zone")):
+        done = command("run", "flow.yaml", "--input", "order=B-2", "--at", wrong, cwd=refund)
+        assert done.code == 2
+        assert text in done.err
+    assert payments(refund) == []

@@ -71,6 +71,15 @@ def test_input_that_does_not_fit_is_refused_with_all_problems(w: World, ana: Api
     assert w.store.runs() == []
 
 
+def test_a_run_begins_later(w: World, ana: Api) -> None:
+    for when in ({"after": 3600}, {"at": "2100-01-01T09:00:00+01:00"}):
+        started = ana.post("/runs", {"workflow": "order", "input": {"order": "A-18"}, **when}, 201)
+        assert started["run"]["status"] == "waiting"
+    for wrong in ({"after": -1}, {"at": "2100-01-01T09:00:00"}, {"after": 1, "at": "2100-01-01T09:00:00Z"}):
+        ana.post("/runs", {"workflow": "order", "input": {"order": "A-18"}, **wrong}, 422)
+    assert len(w.store.runs()) == 2
+
+
 def test_an_unknown_workflow_is_not_started(w: World, ana: Api) -> None:
     error = ana.post("/runs", {"workflow": "ordre"}, 404)["error"]
     assert "did you mean 'order'" in error["message"]

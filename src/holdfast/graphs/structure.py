@@ -317,14 +317,14 @@ def _sleep(stage: Sleep, path: Place, name: str) -> Iterator[Finding]:
         yield from _finding(lambda: list(paths_in(stage.until)) or moment_of(stage.until), (*path, "until"), name)
 
 
-def moment_of(given: object) -> dt.datetime:
-    """The time that `until` of a sleep names."""
+def moment_of(given: object, what: str = "until") -> dt.datetime:
+    """The time that `until` of a sleep names, or another option."""
     try:
         moment = given if isinstance(given, dt.datetime) else dt.datetime.fromisoformat(str(given))
     except ValueError:
-        raise InvalidInput(f"until must be a time such as 2026-11-16T09:00:00+01:00, not {given!r}") from None
+        raise InvalidInput(f"{what} must be a time such as 2026-11-16T09:00:00+01:00, not {given!r}") from None
     if moment.tzinfo is None:
-        raise InvalidInput(f"until is {given!r}, without a time zone; add one, such as +01:00")
+        raise InvalidInput(f"{what} is {given!r}, without a time zone; add one, such as +01:00")
     return moment
 
 

@@ -36,9 +36,18 @@ class InputRefused(InvalidInput):
 
 
 def start(
-    c: Context, workflow: str, values: dict[str, Any], *, run_id: str | None = None, metadata: dict[str, Any]
+    c: Context,
+    workflow: str,
+    values: dict[str, Any],
+    *,
+    run_id: str | None = None,
+    metadata: dict[str, Any],
+    begin: dict[str, Any] | None = None,
 ) -> Started:
-    """Start a run of a workflow that is known, or find the one that was started with this id and input."""
+    """Start a run of a workflow that is known, or find the one that was started with this id and input.
+
+    `begin` is the `at` or `after` of `app.start`.
+    """
     info = find_known(c, workflow)
     if info.form.fields or not (info.declared or c.app.knows(workflow)):
         checked = info.form.check(values)
@@ -49,7 +58,7 @@ def start(
     if existing is not None and not c.user.can_see(existing.workflow):
         raise Conflict(f"the run id {run_id!r} is taken; use another")
     args, kwargs = _arguments(info, values)
-    c.app.start(workflow, *args, run_id=run_id, metadata=metadata or None, enqueue=True, **kwargs)
+    c.app.start(workflow, *args, run_id=run_id, metadata=metadata or None, enqueue=True, **(begin or {}), **kwargs)
     return Started(run_id, existing is None)
 
 

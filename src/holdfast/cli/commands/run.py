@@ -21,6 +21,7 @@ from holdfast.cli.run_args import complete_files
 from holdfast.cli.session import Session
 from holdfast.errors import DefinitionChanged, InvalidGraph, InvalidInput, RunNotFound
 from holdfast.errors.store import close_matches, did_you_mean
+from holdfast.graphs.structure import moment_of
 from holdfast.runtime.control import default_actor
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 )
 @click.option("--migrate", is_flag=True, help="Move an existing run to the present definition in the file.")
 @click.option("--enqueue", is_flag=True, help="Only start the run; a worker executes it.")
+@click.option("--at", metavar="TIME", help="Let a worker execute it from this time on, such as 2026-12-01T09:00+01:00.")
+@click.option("--after", type=float, metavar="SECONDS", help="Let a worker execute it in so many seconds.")
 @click.pass_obj
 def run_command(
     session: Session,
@@ -60,6 +63,8 @@ def run_command(
     wait_s: float,
     migrate: bool,
     enqueue: bool,
+    at: str | None,
+    after: float | None,
 ) -> int:
     """Start a workflow and answer its questions here.
 
@@ -74,7 +79,10 @@ def run_command(
       holdfast run flow.yaml --input order=A-17
       holdfast run flow.yaml --app shop:app --input-file order.json --run-id order-17
       holdfast run refund --app shop:app -i order=A-17 --json
+      holdfast run refund --app shop:app -i order=A-17 --after 3600
     """
+    begin = {"at": None if at is None else moment_of(at, "--at"), "after": after}
+    enqueue = enqueue or at is not None or after is not None
     app = session.app(create=True)
     is_elsewhere = enqueue and not is_file(workflow) and not app.knows(workflow)
     graph = None if is_elsewhere else graph_named(app, workflow)
@@ -89,7 +97,7 @@ def run_command(
         _check_names(workflow, app.registry.workflows[workflow].fn, values)
     session.how_to_continue = f"Continue the run with: holdfast resume {quote(run_id or '@latest')}"
     try:
-        handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, enqueue=True, **kwargs)
+        handle = app.start(name, *args, run_id=run_id, metadata=pairs_of(meta) or None, enqueue=True, **begin, **kwargs)
     except InvalidGraph as error:
         if session.app_named() is None and any("no function" in problem for problem in error.problems):
             error.problems.append("name the app that registers them with --app module:name")

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.limits import NUMBER_MAX
-from holdfast.web.api.schemas import Effects, GateState, Id, Status
+from holdfast.web.api.schemas import Effects, GateState, Id, Moment, Status
 
 Limit = Annotated[int, Meta(ge=1, le=200)]
 Position = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -130,6 +130,10 @@ class StartBody(Body, kw_only=True):
     run_id: Id | None = None
     """The same id with the same input starts one run, however often it is sent. By default a new id."""
     metadata: dict[str, Any] = {}
+    at: Moment | None = None
+    """When it begins; by default at once."""
+    after: Annotated[float, Meta(ge=0, lt=10**10)] | None = None
+    """In how many seconds it begins, instead of `at`."""
 
 
 class AnswerBody(Body, kw_only=True):

@@ -35,7 +35,8 @@ def start_run(c: Context, body: requests.StartBody) -> Reply:
 
     With a `run_id` the call can be repeated: the same input returns the run that exists (200), other input is a 409.
     """
-    started = start_workflow(c, body.workflow, body.input, run_id=body.run_id, metadata=body.metadata)
+    begin = {"at": body.at, "after": body.after}
+    started = start_workflow(c, body.workflow, body.input, run_id=body.run_id, metadata=body.metadata, begin=begin)
     message = "started" if started.is_new else "the run exists already, with the same input"
     return _created(c, started.run_id, with_warning(c, body.workflow, message), is_new=started.is_new)
 
