@@ -76,9 +76,48 @@ def test_all_paused_runs_are_resumed(app: holdfast.App, tmp_path: Path, url: str
     assert "no run is paused" in run("resume", "--all", "--store", url, cwd=tmp_path).out
 
 
-@pytest.mark.parametrize("arguments", [("resume",), ("resume", "x", "--all"), ("resume", "x", "--workflow", "w")])
-def test_resume_needs_a_run_or_all(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    assert run(*arguments, cwd=tmp_path).code == 2
+@pytest.mark.parametrize("verb", ["resume", "retry", "cancel"])
+@pytest.mark.parametrize(
+    "arguments", [(), ("x", "--all"), ("x", "--workflow", "w"), ("x", "--meta", "a=1"), ("x", "--prefix", "y")]
+)
+def test_a_run_or_all_is_needed(tmp_path: Path, verb: str, arguments: tuple[str, ...]) -> None:
+    assert run(verb, *arguments, cwd=tmp_path).code == 2
+
+
+def test_all_failed_runs_are_retried(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    broken = [True]
+
+    @app.workflow(name="mails")
+    def mails(run: holdfast.Run, number: int) -> int:
+        if broken:
+            raise ValueError("no")
+        return number
+
+    for number in range(4):
+        app.start(mails, number, run_id=f"{'late' if number == 3 else 'mail'}-{number}", metadata={"odd": number % 2})
+    broken.clear()
+    done = run("retry", "--all", "--prefix", "mail-", "--meta", "odd=0", "--store", url, "--json", cwd=tmp_path)
+    assert [(each["run_id"], each["status"]) for each in done.data["runs"]] == [
+        ("mail-0", "ready"),
+        ("mail-2", "ready"),
+    ]
+    assert app.handle("mail-2").result() == 2
+    assert [app.handle(name).status() for name in ("mail-1", "late-3")] == ["failed", "failed"]
+    assert run("retry", "--all", "--workflow", "mails", "--store", url, cwd=tmp_path).code == 0
+    assert app.handle("late-3").result() == 3
+    assert "no run is failed" in run("retry", "--all", "--store", url, cwd=tmp_path).out
+
+
+def test_all_unfinished_runs_are_cancelled_after_a_question(app: holdfast.App, tmp_path: Path, url: str) -> None:
+    for number in range(2):
+        app.start("refund", f"A-{number}", run_id=f"order-{number}")
+    refused = run("cancel", "--all", "--store", url, cwd=tmp_path)
+    assert refused.code == 2
+    assert "Cancel 2 runs?" in refused.err
+    assert app.handle("order-0").status() == "waiting"
+    done = run("cancel", "--all", "--yes", "--store", url, "--app", MAKE, "--json", cwd=tmp_path)
+    assert [each["status"] for each in done.data["runs"]] == ["cancelled", "cancelled"]
+    assert "no run is unfinished" in run("cancel", "--all", "--yes", "--store", url, cwd=tmp_path).out
 
 
 def test_cancel_ends_a_run_and_its_end_is_a_conflict_for_others(app: holdfast.App, tmp_path: Path, url: str) -> None:

@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 import click
 
@@ -20,6 +21,7 @@ from holdfast.cli import exit_codes
 from holdfast.cli.exit_codes import message_of
 from holdfast.cli.format import command_line
 from holdfast.cli.output import one_line
+from holdfast.cli.prompts import pairs_of
 from holdfast.cli.run_reads import answer_line, find_run, open_gates
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, RunError, RunNotFound
@@ -107,6 +109,7 @@ def select_runs(
     status: tuple[str, ...] | None = None,
     older_than: dt.timedelta | None = None,
     whole: bool = False,
+    **choice: Any,
 ) -> list[RunInfo]:
     """Return the named runs, or every run, oldest first. UsageError unless it is one of the two."""
     if bool(named) == every:
@@ -114,7 +117,7 @@ def select_runs(
     if workflow is not None and not every:
         raise click.UsageError("--workflow requires --all")
     if every:
-        runs = list(all_runs(session, workflow, status))[::-1]
+        runs = list(all_runs(session, workflow, status, **choice))[::-1]
     else:
         core = session.store().access.core
         runs = [run_info(known_run(core, find_run(session, name, whole=whole))) for name in dict.fromkeys(named)]
@@ -125,8 +128,13 @@ def select_runs(
     return [info for info in runs if info.updated_at < before]
 
 
-def all_runs(session: Session, workflow: str | None, status: tuple[str, ...] | None) -> Iterator[RunInfo]:
-    """Iterate over all runs of a workflow and of these statuses, newest first, without damaged ones."""
+def all_runs(
+    session: Session, workflow: str | None, status: tuple[str, ...] | None, **choice: Any
+) -> Iterator[RunInfo]:
+    """Iterate over all runs of a workflow and of these statuses, newest first, without damaged ones.
+
+    `choice` is the `metadata` and `prefix` of `store.runs`.
+    """
     after: str | None = None
     while True:
         page = session.store().runs(
@@ -135,6 +143,7 @@ def all_runs(session: Session, workflow: str | None, status: tuple[str, ...] | N
             limit=RUNS_PAGE_MAX,
             after=after,
             damaged="skip",
+            **choice,
         )
         yield from page
         after = page.cursor
@@ -151,6 +160,57 @@ run_argument = click.argument("run", metavar="RUN", shell_complete=complete_runs
 runs_argument = click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 by_option = click.option("--by", metavar="NAME", help="The name to record; the default is the user of this process.")
 enqueue_option = click.option("--enqueue", is_flag=True, help="Only record the request; a worker executes it.")
+
+
+class Many(NamedTuple):
+    """Which runs a verb is for if no run is named."""
+
+    every: bool
+    workflow: str | None
+    metas: tuple[str, ...]
+    prefix: str
+
+    def check(self, run: str | None) -> None:
+        """Raise UsageError unless a run is named, or --all is given, with or without filters."""
+        if self.every == (run is not None):
+            raise click.UsageError("name a run, or pass --all")
+        if not self.every:
+            for option, value in (("--workflow", self.workflow), ("--meta", self.metas), ("--prefix", self.prefix)):
+                if value:
+                    raise click.UsageError(f"{option} requires --all")
+
+    def runs(self, session: Session, status: tuple[str, ...]) -> list[RunInfo]:
+        """The runs, oldest first."""
+        choice: dict[str, Any] = {"metadata": pairs_of(self.metas) or None, "prefix": self.prefix}
+        return select_runs(session, (), every=True, workflow=self.workflow, status=status, **choice)
+
+
+def many_options(which: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The argument RUN and, for many runs, --all with filters; the command gets `run` and `many`. `which`: "paused"."""
+    options = (
+        click.argument("run", metavar="RUN", required=False, shell_complete=complete_runs),
+        click.option("--all", "every", is_flag=True, help=f"All {which} runs, or those that the next options choose."),
+        click.option("--workflow", metavar="NAME", help="With --all: only runs of this workflow."),
+        click.option(
+            "--meta", "metas", multiple=True, metavar="KEY=VALUE", help="With --all: only runs with this metadata."
+        ),
+        click.option("--prefix", default="", metavar="TEXT", help="With --all: only runs whose ids begin with this."),
+    )
+
+    def with_options(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def called(
+            *given: Any, every: bool, workflow: str | None, metas: tuple[str, ...], prefix: str, **more: Any
+        ) -> int:
+            many = Many(every, workflow, metas, prefix)
+            many.check(more["run"])
+            return command(*given, many=many, **more)
+
+        for option in reversed(options):
+            called = option(called)
+        return called
+
+    return with_options
 
 
 class GateFacts(TypedDict):

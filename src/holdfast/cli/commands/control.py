@@ -14,10 +14,13 @@ from holdfast.cli.session import Session
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.inspect.deletion import DeletionPlan, Removal, plan_deletion
 from holdfast.inspect.status import pending_cancel
-from holdfast.model.rows import PAUSED
+from holdfast.model.rows import FAILED, PAUSED, STATUSES, TERMINAL
 from holdfast.operations.read import known_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.model.views import RunInfo
     from holdfast.runtime.app import App
 
 
@@ -48,11 +51,14 @@ def pause_command(session: Session, run: str, by: str | None, enqueue: bool) -> 
 
 
 @click.command()
-@run_args.run_argument
+@run_args.many_options("unfinished")
 @run_args.by_option
 @run_args.enqueue_option
+@click.option("--yes", "-y", is_flag=True, help="With --all: do not ask.")
 @click.pass_obj
-def cancel_command(session: Session, run: str, by: str | None, enqueue: bool) -> int:
+def cancel_command(
+    session: Session, run: str | None, many: run_args.Many, by: str | None, enqueue: bool, yes: bool
+) -> int:
     """Cancel a run.
 
     Its code is interrupted at its next call and has some time to clean up; its children are cancelled as well. Its
@@ -62,22 +68,27 @@ def cancel_command(session: Session, run: str, by: str | None, enqueue: bool) ->
     Examples:
       holdfast cancel order-17
       holdfast cancel order-17 --by ana --app shop:app
+      holdfast cancel --all --workflow refund --meta team=a
     """
-    return run_args.act(
-        session, run, "the cancel", lambda app, run_id: app.cancel(run_id, by=by, enqueue=enqueue, via="cli")
-    )
+
+    def cancel(app: App, run_id: str) -> object:
+        return app.cancel(run_id, by=by, enqueue=enqueue, via="cli")
+
+    if run is not None:
+        return run_args.act(session, run, "the cancel", cancel)
+    todo = many.runs(session, tuple(sorted(STATUSES - TERMINAL)))
+    if todo and not session.out.confirm(f"Cancel {len(todo)} run{'s' if len(todo) > 1 else ''}?", yes=yes):
+        session.say("nothing was done")
+        return exit_codes.OK
+    return _act_on_all(session, todo, "unfinished", cancel)
 
 
 @click.command()
-@click.argument("run", metavar="RUN", required=False, shell_complete=run_args.complete_runs)
-@click.option("--all", "every", is_flag=True, help="All paused runs.")
-@click.option("--workflow", metavar="NAME", help="With --all: only runs of this workflow.")
+@run_args.many_options("paused")
 @run_args.by_option
 @run_args.enqueue_option
 @click.pass_obj
-def resume_command(
-    session: Session, run: str | None, every: bool, workflow: str | None, by: str | None, enqueue: bool
-) -> int:
+def resume_command(session: Session, run: str | None, many: run_args.Many, by: str | None, enqueue: bool) -> int:
     """Continue a paused run, or one whose process died.
 
     With an app that has the workflow, the run continues here until it waits or ends; otherwise it is made ready for a
@@ -89,16 +100,17 @@ def resume_command(
       holdfast resume --all
       holdfast resume --all --workflow refund --enqueue
     """
-    if every == (run is not None):
-        raise click.UsageError("name a run, or pass --all")
-    if workflow is not None and not every:
-        raise click.UsageError("--workflow requires --all")
+
+    def resume(app: App, run_id: str) -> object:
+        return app.resume(run_id, by=by, enqueue=enqueue, via="cli")
+
     if run is None:
-        return _resume_all(session, workflow, by, enqueue=enqueue)
+        session.how_to_continue = "`holdfast resume --all` continues with the other runs."
+        return _act_on_all(session, many.runs(session, (PAUSED,)), "paused", resume)
     app = session.app()
     run_id = run_args.find_and_adopt(session, run)
     session.how_to_continue = f"`holdfast resume {quote(run_id)}` continues the run."
-    app.resume(run_id, by=by, enqueue=enqueue, via="cli")
+    resume(app, run_id)
     return report_with_code(session, run_id)
 
 
@@ -110,20 +122,19 @@ def report_with_code(session: Session, run_id: str) -> int:
     return run_args.exit_code_of(found)
 
 
-class _Resumed(run_args.StatusFacts):
+class _Done(run_args.StatusFacts):
     error: str | None
 
 
-def _resume_all(session: Session, workflow: str | None, by: str | None, *, enqueue: bool) -> int:
+def _act_on_all(session: Session, runs: list[RunInfo], which: str, does: Callable[[App, str], object]) -> int:
+    """Do something to each run and list them; the exit code is 1 if it failed for one of them."""
     app = session.app()
-    session.how_to_continue = "`holdfast resume --all` continues with the other runs."
-    paused = run_args.select_runs(session, (), every=True, workflow=workflow, status=(PAUSED,))
-    done: list[_Resumed] = []
-    with session.out.progress("resuming", len(paused)) as progress:
-        for info in paused:
+    done: list[_Done] = []
+    with session.out.progress(f"{which} runs", len(runs)) as progress:
+        for info in runs:
             try:
                 run_args.adopt(session, info.run_id)
-                app.resume(info.run_id, by=by, enqueue=enqueue, via="cli")
+                does(app, info.run_id)
                 done.append({**run_args.status_facts(session, info.run_id), "error": None})
             except HoldfastError as error:  # reported for this run; the others continue
                 done.append({**run_args.status_facts(session, info.run_id), "error": str(error)})
@@ -135,16 +146,16 @@ def _resume_all(session: Session, workflow: str | None, by: str | None, *, enque
         if rows:
             session.out.table(("RUN", "STATUS", "ERROR"), rows, status=1)
         else:
-            session.say("no run is paused")
+            session.say(f"no run is {which}")
     return exit_codes.ERROR if any(each["error"] for each in done) else exit_codes.OK
 
 
 @click.command()
-@run_args.run_argument
+@run_args.many_options("failed")
 @run_args.by_option
 @run_args.enqueue_option
 @click.pass_obj
-def retry_command(session: Session, run: str, by: str | None, enqueue: bool) -> int:
+def retry_command(session: Session, run: str | None, many: run_args.Many, by: str | None, enqueue: bool) -> int:
     """Continue a failed run with the call that failed.
 
     Fix the cause first. The failed call is executed again, an effect with its original idempotency key; finished work
@@ -156,12 +167,20 @@ def retry_command(session: Session, run: str, by: str | None, enqueue: bool) -> 
     Examples:
       holdfast retry order-17 --app shop:app
       holdfast retry order-17 --enqueue
+      holdfast retry --all --workflow refund --enqueue
     """
+
+    def retry(app: App, run_id: str) -> object:
+        later = enqueue or not app.knows(app.handle(run_id).info().workflow)
+        return app.retry(run_id, by=by, enqueue=later, via="cli")
+
+    if run is None:
+        session.how_to_continue = "`holdfast retry --all` continues with the other runs."
+        return _act_on_all(session, many.runs(session, (FAILED,)), "failed", retry)
     app = session.app()
     run_id = run_args.find_and_adopt(session, run)
-    enqueue = enqueue or not app.knows(app.handle(run_id).info().workflow)
     session.how_to_continue = f"`holdfast retry {quote(run_id)}` continues the run."
-    app.retry(run_id, by=by, enqueue=enqueue, via="cli")
+    retry(app, run_id)
     return report_with_code(session, run_id)
 
 
