@@ -12,17 +12,16 @@ import holdfast
 from holdfast.clock import SystemClock
 from holdfast.errors import ClaimLost, StorageFull
 from holdfast.model.commit import Commit
-from holdfast.state import encoder, tracked_encoder
 from holdfast.state.encoder import encode
 from holdfast.state.loaded_memo import memo_of_loaded
-from holdfast.state.rope import Outline, chunk_hash, decode
+from holdfast.state.rope import Outline, decode
 from holdfast.state.settlement import to_tracked
 from holdfast.state.tracked import TrackedDict, TrackedList
 from holdfast.state.tracked_encoder import encode_tracked
-from holdfast.state.values import pack
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Select
 from tests.faulty_port import Wire
+from tests.state.tracked_saves import count_encoded
 
 
 class Chat(TypedDict):
@@ -271,24 +270,6 @@ def test_the_first_save_after_a_load_encodes_what_changed(
     store.save("plain", loaded.state)
     assert root_of(store, "plain") == root_of(store, "kept")
     assert not store.verify().problems
-
-
-def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what is encoded, and of the chunks that are hashed."""
-    sizes: list[int] = []
-
-    def counted(real: Any) -> Any:
-        def call(*args: Any) -> bytes:
-            data: bytes = real(*args)
-            sizes.append(len(args[0]) if real is chunk_hash else len(data))
-            return data
-
-        return call
-
-    for module in (encoder, tracked_encoder):
-        monkeypatch.setattr(module, "pack", counted(pack))
-    monkeypatch.setattr(encoder, "chunk_hash", counted(chunk_hash))
-    return sizes
 
 
 def test_a_loaded_state_is_saved_after_a_sweep_removed_its_chunks(store: holdfast.Store) -> None:

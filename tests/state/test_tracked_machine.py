@@ -13,6 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from holdfast.operations.state_commit import SavedAs
+from holdfast.operations.tracked_state import replace_content
 from holdfast.state import chunker, encoder, loaded_memo, tracked_encoder
 from holdfast.state.encoder import encode
 from holdfast.state.loaded_memo import memo_of_loaded
@@ -23,7 +25,7 @@ from holdfast.state.tracked_encoder import TrackedPart, encode_tracked
 from tests.state.tracked_saves import plain
 from tests.strategies import exactly
 
-_TINY: dict[Any, dict[str, int]] = {
+TINY: dict[Any, dict[str, int]] = {
     chunker: {"LEAF": 8, "LEAF_MIN": 8, "LEAF_MAX": 40, "PAGE": 16, "PAGE_MIN": 16, "PAGE_MAX": 200}
     | {"FANOUT": 2, "FANOUT_MIN": 2, "FANOUT_MAX": 5},
     encoder: {
@@ -88,7 +90,7 @@ class TrackedStates(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._patched = pytest.MonkeyPatch()
-        for module, names in _TINY.items():
+        for module, names in TINY.items():
             for name, value in names.items():
                 self._patched.setattr(module, name, value)
         self.state: Any = TrackedDict()
@@ -171,9 +173,11 @@ class TrackedStates(RuleBasedStateMachine):
             found = decode(encoded.root, lambda names: {name: b"\x00" + known[name] for name in names}, "it")[0]
             assert exactly(found) == exactly(plain(self.twin))
 
-    @rule(is_remembered=st.booleans())
-    def load(self, is_remembered: bool) -> None:
+    @rule(is_remembered=st.booleans(), into=st.sampled_from(["new", "same", "changed"]))
+    def load(self, is_remembered: bool, into: str) -> None:
+        """Into a new state, or into the one there is, as a run restores it; perhaps an upgrade changes it before."""
         self.save(0, fails=False)
+        before, memo = self.state, self.memos[0]
         self.twin = plain(self.twin)
         known, outline = self.known[0], Outline()
         root = encode(self.twin, split_min=_SPLIT_MIN).root
@@ -181,6 +185,12 @@ class TrackedStates(RuleBasedStateMachine):
         self.state, self.held = to_tracked(loaded), []
         self.memos = [memo_of_loaded(self.state, root, outline) if is_remembered else None, None]
         assert not is_remembered or (self.memos[0] is None) == (root[:1] == b"\x01")
+        if into == "changed":
+            self._change((self.state, self.twin), 0, 7, 0, (["x" * 200], ["x" * 200]))
+        if into != "new":
+            self.state.memo, before.memo = SavedAs(None, self.memos[0]), SavedAs(None, memo)
+            replace_content(before, self.state)
+            self.state, self.memos[0] = before, before.memo.memo
 
 
 def _contains(value: Any, part: Any) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from holdfast.state import encoder, tracked_encoder
 from holdfast.state.encoder import encode
-from holdfast.state.rope import decode
+from holdfast.state.rope import chunk_hash, decode
 from holdfast.state.settlement import to_tracked
 from holdfast.state.tracked_encoder import TrackedPart, TrackedState, encode_tracked
+from holdfast.state.values import pack
 
 
 class Saves:
@@ -50,3 +54,21 @@ def message(number: int, size: int = 1000) -> dict[str, Any]:
 
 def conversation(count: int = 100) -> dict[str, Any]:
     return {"messages": [message(i) for i in range(count)], "by_id": {f"m{i}": message(i, 400) for i in range(60)}}
+
+
+def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is encoded, and of the chunks that are hashed."""
+    sizes: list[int] = []
+
+    def counted(real: Any) -> Any:
+        def call(*args: Any) -> bytes:
+            data: bytes = real(*args)
+            sizes.append(len(args[0]) if real is chunk_hash else len(data))
+            return data
+
+        return call
+
+    for module in (encoder, tracked_encoder):
+        monkeypatch.setattr(module, "pack", counted(pack))
+    monkeypatch.setattr(encoder, "chunk_hash", counted(chunk_hash))
+    return sizes

@@ -39,6 +39,10 @@ class Codec(Protocol):
         """The idempotency key of an effect."""
         ...
 
+    def replace_content(self, state: StateData, new: StateData) -> None:
+        """Replace what the state of a run contains."""
+        ...
+
 
 def _is_suspension(error: BaseException) -> bool:
     return isinstance(error, Suspended) or (

@@ -174,8 +174,7 @@ def restore(exe: Execution, state: dict[str, object], version: int) -> None:
             exe.record.diverged = stopped
             exe.interrupt_pending = True
             raise stopped from error
-    exe.state.clear()
-    exe.state.update(state)
+    exe.codec.replace_content(exe.state, state)
 
 
 def end_turn(exe: Execution, loop: Loop) -> Plan[None]:

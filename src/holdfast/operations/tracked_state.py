@@ -9,8 +9,8 @@ from holdfast.drivers import Plan, forbid_in_loop
 from holdfast.ids import check_id
 from holdfast.model.views import Saved, StoredDict
 from holdfast.operations import views
-from holdfast.operations.context import Access
-from holdfast.operations.read import load_checkpoint, selection
+from holdfast.operations.context import Access, StoreContext
+from holdfast.operations.read import Loaded, load_checkpoint, selection
 from holdfast.operations.state_commit import SavedAs
 from holdfast.operations.write import save
 from holdfast.state.change_stamps import Tracking, clock
@@ -18,6 +18,7 @@ from holdfast.state.loaded_memo import memo_of_loaded
 from holdfast.state.rope import Outline
 from holdfast.state.settlement import settle_part, to_tracked
 from holdfast.state.tracked import TrackedDict, TrackedList
+from holdfast.store.port import Select
 
 S = TypeVar("S")
 Opened = TypeVar("Opened")
@@ -96,15 +97,34 @@ def open_tracked(
     """Load the newest state of a lane and track it; an empty dict if there is none."""
     check_id("run_id", run_id)
     select = selection(None, None, None, lane)
+    found: Loaded | None = yield lambda: load_tracked(access.core, run_id, select, as_type)
+    return make(access, run_id, lane, cast("Any", TrackedDict() if found is None else found.state))
+
+
+def load_tracked(core: StoreContext, run_id: str, select: Select, as_type: object = None) -> Loaded | None:
+    """The checkpoint, with its state as a tracked one that knows its chunks."""
     outline: Outline = {}
-    found = yield lambda: load_checkpoint(access.core, run_id, select, outline)
+    found = load_checkpoint(core, run_id, select, outline)
     if found is None:
-        return make(access, run_id, lane, cast("Any", TrackedDict()))
-    _, row, state, cache = found
+        return None
+    run, row, state, cache = found
     del found
     if as_type is not None:
         state = views.convert_state(state, as_type, f"the state in {views.checkpoint_place(run_id, row)}")
     tracked = to_tracked(state)
     if as_type is None and cache is not None and isinstance(tracked, Tracking):
         tracked.memo = SavedAs(cache, memo_of_loaded(tracked, row.root, outline))
-    return make(access, run_id, lane, tracked)
+    return Loaded(run, row, tracked, cache)
+
+
+def replace_content(state: dict[str, object], new: dict[str, object]) -> None:
+    """Replace what a state contains. A loaded one hands over what it knows of its chunks."""
+    with clock.lock:
+        state.clear()
+        state.update(new)
+        if not isinstance(new, TrackedDict) or not isinstance(state, TrackedDict) or new.memo is None:
+            return
+        saved: SavedAs = new.memo
+        if saved.memo is not None:
+            state.log, new.log, new.memo = new.log, None, None
+            state.memo = saved._replace(memo=saved.memo._replace(value=state, identity=id(state)))

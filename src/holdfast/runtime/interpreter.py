@@ -44,7 +44,7 @@ from holdfast.operations.gates import gate_body
 from holdfast.operations.state_commit import commit_values
 from holdfast.operations.views import RESUME, decode_body, encode_body, encode_entry, metadata_pairs
 from holdfast.runtime.children import FamilyChildren, attached_lines, mark_undone, stop_child
-from holdfast.runtime.replay_input import family_lines, inbox_items, state_of
+from holdfast.runtime.replay_input import family_lines, inbox_items, tracked_state_of
 from holdfast.runtime.run_history import ledger_lines
 from holdfast.runtime.start import run_child, take_claim
 from holdfast.state.values import pack_sorted
@@ -114,7 +114,7 @@ class Interpreter:
         }
         self._read: dict[type, Handler[Callable[[], object]]] = {
             c.ReadInbox: lambda command: lambda: inbox_items(self.core, self.row, command.after),
-            c.ReadState: lambda command: lambda: state_of(self.core, self.row, command.checkpoint_id),
+            c.ReadState: lambda command: lambda: tracked_state_of(self.core, self.row, command.checkpoint_id),
             c.ReadGate: lambda command: lambda: self._gate_body(command.gate),
             ReadLedger: lambda _: lambda: ledger_lines(self.core, self.row),
             c.ReadFamily: lambda command: lambda: family_lines(self.core, self.row, command.key),

@@ -6,11 +6,12 @@ replay will read, so that code sees the same value in both cases.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 
-from holdfast.engine.commands import EntryData, Item, Performed
+from holdfast.engine.commands import EntryData, Item, Performed, StateData
 from holdfast.engine.record import Positioned, live_path
 from holdfast.engine.resume_point import ResumePoint, resume_point_from
 from holdfast.engine.state_edits import Edit, Replacement
@@ -19,7 +20,8 @@ from holdfast.ids import via_of
 from holdfast.limits import KIB, MIB, NUMBER_MAX, VALUE_BYTES_MAX
 from holdfast.model.rows import CheckpointRow, EntryRow, ItemRow, RunRow
 from holdfast.operations.context import StoreContext
-from holdfast.operations.read import find_checkpoint, load_checkpoint
+from holdfast.operations.read import Loaded, find_checkpoint, load_checkpoint
+from holdfast.operations.tracked_state import load_tracked, replace_content
 from holdfast.operations.views import RESUME, decode_body, metadata_dict, value_too_large
 from holdfast.state.values import canonical_bytes, check_storable, pack, pack_sorted, unpack
 from holdfast.store.checksum import verify_checksum
@@ -120,15 +122,22 @@ def inbox_items(core: StoreContext, run: RunRow, after: int) -> list[Item]:
     return items
 
 
-def state_of(core: StoreContext, run: RunRow, checkpoint_id: str) -> tuple[Any, int | None]:
+def state_of(
+    core: StoreContext, run: RunRow, checkpoint_id: str, load: Callable[..., Loaded | None] = load_checkpoint
+) -> tuple[Any, int | None]:
     """The state in a checkpoint, and the version of the workflow that saved it; None: it was saved by hand."""
-    found = load_checkpoint(core, run.run_id, Select("", checkpoint_id))
+    found = load(core, run.run_id, Select("", checkpoint_id))
     if found is None:
         raise DamagedData(
             f"run {run.run_id!r}", f"checkpoint {checkpoint_id!r}, from which it would resume, is missing"
         )
     resume = resume_of(run, found.row) or {}
     return found.state, resume.get("version")
+
+
+def tracked_state_of(core: StoreContext, run: RunRow, checkpoint_id: str) -> tuple[Any, int | None]:
+    """Like `state_of`, with a tracked state, whose next save costs what changes in it."""
+    return state_of(core, run, checkpoint_id, load_tracked)
 
 
 def family_lines(core: StoreContext, run: RunRow, key: str) -> list[Performed]:
@@ -180,6 +189,9 @@ class ValueCodec:
 
     def effect_token(self, incarnation: bytes, key: str, epoch: int) -> str:
         return blake3(incarnation + pack([key, epoch])).hexdigest(16)
+
+    def replace_content(self, state: StateData, new: StateData) -> None:
+        replace_content(state, new)
 
 
 CODEC: Final = ValueCodec()
