@@ -62,7 +62,9 @@ class LedgerLine(Command):
 
 
 class ReadLedger(Command):
-    """The run's ledger, as a list of `LedgerLine`."""
+    """The run's ledger, or its lines with these keys, as a list of `LedgerLine`."""
+
+    keys: list[str] | None = None
 
 
 class ReadChildren(Command):
@@ -183,7 +185,7 @@ def perform_rollback(exe: Execution, undos: Undos, *, force: bool) -> Plan[None]
             yield from _release_unfinished(exe, [])
             raise
     done = [_place(entry) for entry in past if entry["kind"] == "undone"]
-    lines: list[LedgerLine] = yield ReadLedger()
+    lines: list[LedgerLine] = yield ReadLedger(_own_keys(begun))
     started = begun.get("started_at", [])
     inside: list[LedgerLine] = yield ReadChildren(
         [TakenChild(child, at, False) for child, at in zip(begun["children"], started, strict=False)]
@@ -193,6 +195,11 @@ def perform_rollback(exe: Execution, undos: Undos, *, force: bool) -> Plan[None]
         if line.place not in done:
             yield from _undo(exe, line, undos, force=force)
     yield from _finish_rollback(exe, begun)
+
+
+def _own_keys(begun: EntryData) -> list[str]:
+    """The keys of the effects to undo that are in the run's own ledger."""
+    return [place for place in begun["undo"] if isinstance(place, str)]
 
 
 def _place(entry: EntryData) -> str | list[str]:
@@ -264,7 +271,7 @@ def undo_call(exe: Execution, line: LedgerLine, undos: Undos) -> Call:
 
 def _left_by_force(begun: EntryData) -> Plan[list[str]]:
     """The effects whose undo failed and was skipped by force."""
-    lines: list[LedgerLine] = yield ReadLedger()
+    lines: list[LedgerLine] = yield ReadLedger(_own_keys(begun))
     return [line.key for line in lines if line.key in begun["undo"] and line.state != "undone"]
 
 

@@ -23,7 +23,7 @@ from holdfast.model.rows import CheckpointRow, EffectRow, EntryRow, RunRow
 from holdfast.model.views import Effect
 from holdfast.operations.context import StoreContext
 from holdfast.operations.gates import gate_info
-from holdfast.operations.read import known_run, retry_if_changed
+from holdfast.operations.read import effects_since, known_run, retry_if_changed
 from holdfast.operations.store_reads import StoreReads
 from holdfast.operations.views import (
     RESUME,
@@ -50,7 +50,8 @@ Key = tuple[int, int, int]
 def timeline(store: StoreReads, run_id: str, *, newest: int | None = None) -> Timeline:
     """Return what the run did, and its status.
 
-    `newest` limits how many entries and checkpoints are read, from the end; the first entry is always read.
+    `newest` limits how many entries and checkpoints are read, from the end, with the effects recorded there; the first
+    entry is always read.
 
     Example:
         for row in timeline(store, "order-17").rows:
@@ -158,7 +159,15 @@ def _read(core: StoreContext, run: RunRow, newest: int | None) -> StoredRun:
     query = CheckpointQuery(run.run_id, limit=-1 if newest is None else newest)
     found = [row for _, row in reversed(core.port.find_checkpoints(query)) if not after or row.covers > after]
     checkpoints = [checked_checkpoint(run, row) for row in found]
-    return StoredRun(run, entries, max(0, after - 1), checkpoints, core.port.rows(EffectRow, run.run))
+    return StoredRun(run, entries, max(0, after - 1), checkpoints, _effects(core, run, entries, after))
+
+
+def _effects(core: StoreContext, run: RunRow, entries: list[JournalEntry], after: int) -> list[EffectRow]:
+    """The effects of these entries, and those recorded after a position without an entry."""
+    if not after:
+        return core.port.rows(EffectRow, run.run)
+    keys = {key for met in entries if type(key := met.data.get("key")) is str}
+    return [row for row in effects_since(core, run, after, keys) if row.key in keys or row.after_position >= after]
 
 
 def journal_entry(run: RunRow, row: EntryRow) -> JournalEntry:

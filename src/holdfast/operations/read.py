@@ -27,6 +27,7 @@ PAGE = 200
 Result = TypeVar("Result")
 
 _RACES_MAX = 20
+_EFFECTS_PAGE = 100
 
 
 class Loaded(NamedTuple):
@@ -268,6 +269,20 @@ def effects(access: Access, run_id: str, *, key: str | None = None) -> Plan[list
         check_id("effect key", key)
         rows = yield lambda: access.core.port.rows(EffectRow, run.run, keys=[key])
     return [views.effect_view(run, row) for row in rows]
+
+
+def effects_since(core: StoreContext, run: RunRow, position: int, keys: set[str]) -> list[EffectRow]:
+    """The effects with these keys, and all that were recorded first after a position; as stored."""
+    found = {row.number: row for row in (core.port.rows(EffectRow, run.run, keys=keys) if keys else [])}
+    end = run.effects
+    while end > 0:
+        first = max(0, end - _EFFECTS_PAGE)
+        page = core.port.rows(EffectRow, run.run, first, end - first)
+        found |= {row.number: row for row in page}
+        if any(row.after_position < position for row in page):
+            break  # their numbers are in the order in which they were recorded first
+        end = first
+    return [found[number] for number in sorted(found)]
 
 
 def is_done(access: Access, run_id: str, key: str) -> Plan[bool]:

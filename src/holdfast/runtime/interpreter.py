@@ -116,7 +116,7 @@ class Interpreter:
             c.ReadInbox: lambda command: lambda: inbox_items(self.core, self.row, command.after),
             c.ReadState: lambda command: lambda: tracked_state_of(self.core, self.row, command.checkpoint_id),
             c.ReadGate: lambda command: lambda: self._gate_body(command.gate),
-            ReadLedger: lambda _: lambda: ledger_lines(self.core, self.row),
+            ReadLedger: lambda command: lambda: ledger_lines(self.core, self.row, command.keys),
             c.ReadFamily: lambda command: lambda: family_lines(self.core, self.row, command.key),
             c.ReadFamilyChild: lambda command: lambda: self._family_children.find(command.call),
             ReadChildren: lambda command: lambda: attached_lines(self.core, self.row, command.children),

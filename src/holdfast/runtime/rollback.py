@@ -48,7 +48,7 @@ from holdfast.runtime.children import Descendant, check_free, check_wanted, desc
 from holdfast.runtime.control import default_actor, release_ready, require_run
 from holdfast.runtime.interpreter import Interpreter
 from holdfast.runtime.replay_input import read_replay_input
-from holdfast.runtime.run_history import Base, RunHistory, ledger_line, read_history
+from holdfast.runtime.run_history import Base, RunHistory, ledger_line, read_history, read_history_to
 from holdfast.runtime.start import Claimed, claim, new_take, take_claim, to_claimed
 from holdfast.state.values import pack_sorted
 from holdfast.store.search import write_metadata
@@ -80,7 +80,7 @@ SelectCut = Callable[[RunHistory], TakenBack]
 
 def plan_rollback(app: AppCore, run_id: str, to: object) -> Plan[RollbackPlan]:
     """What a rollback would do."""
-    history: RunHistory = yield lambda: read_history(app.core, run_id)
+    history: RunHistory = yield lambda: read_history_to(app.core, run_id, to)
     taken: TakenBack = yield lambda: take_back_to(app, history, to)
     return _to_plan(history, taken)
 
@@ -111,14 +111,25 @@ def roll_back(
         check_basis(history, taken, basis)
         return taken
 
-    return (yield from _begin(app, run_id, select, actor, force=force, here=here))
+    def read() -> RunHistory:
+        return read_history_to(app.core, run_id, to)
+
+    return (yield from _begin(app, run_id, read, select, actor, force=force, here=here))
 
 
 def _begin(
-    app: AppCore, run_id: str, select: SelectCut, actor: _Requester, *, force: bool, here: bool, is_retry: bool = False
+    app: AppCore,
+    run_id: str,
+    read: Callable[[], RunHistory],
+    select: SelectCut,
+    actor: _Requester,
+    *,
+    force: bool,
+    here: bool,
+    is_retry: bool = False,
 ) -> Plan[tuple[RollbackPlan, Claimed | None]]:
     while True:
-        history: RunHistory = yield lambda: read_history(app.core, run_id)
+        history: RunHistory = yield read
         if here and app.known(history.run.workflow) is None:
             raise UnknownWorkflow(history.run.workflow, list(app.registry.workflows))
         yield from check_wanted(app, history)
@@ -319,7 +330,10 @@ def retry(
     def select(history: RunHistory) -> TakenBack:
         return _retry_cut(app, history, lost)
 
-    return (yield from _begin(app, run_id, select, actor, force=False, here=here, is_retry=True))[1]
+    def read() -> RunHistory:
+        return read_history(app.core, run_id)
+
+    return (yield from _begin(app, run_id, read, select, actor, force=False, here=here, is_retry=True))[1]
 
 
 def _retry_child(app: AppCore, child: str, by: str | None, via: str) -> Plan[bool]:
