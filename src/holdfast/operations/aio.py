@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
+from msgspec import structs
+
 from holdfast.drivers import Plan
 from holdfast.errors import ClaimLost
 from holdfast.ids import check_id, check_lane
@@ -15,6 +17,7 @@ from holdfast.operations import fork as fork_operations
 from holdfast.operations import prune as prune_operations
 from holdfast.operations import verify as verify_operations
 from holdfast.operations.context import Access, HasAccess, HasClaim
+from holdfast.operations.state_view import AsyncView, open_view
 from holdfast.operations.store import ClaimBase
 from holdfast.operations.store_reads import describe_as
 from holdfast.operations.tracked_state import AsyncTracked, open_tracked
@@ -121,6 +124,11 @@ class AsyncStore:
     async def load(self, run_id: str, **choice: Any) -> Checkpoint[Any] | None:
         """Load a checkpoint with its state; see `Store.load`."""
         return await self.access.core.awaiting.run(read.load(self.access, run_id, **choice))
+
+    async def view(self, run_id: str, **choice: Unpack[read.Selectors]) -> Checkpoint[AsyncView] | None:
+        """Load a checkpoint whose state is read by functions, outside the event loop, as far as they need it."""
+        found = await self.access.core.awaiting.run(open_view(self.access, run_id, **choice))
+        return None if found is None else structs.replace(found, state=AsyncView(self.access.core, found.state))
 
     @overload
     async def tracked(self, run_id: str, *, as_type: type[T], lane: str = "") -> AsyncTracked[T]: ...

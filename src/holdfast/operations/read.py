@@ -40,13 +40,18 @@ class Loaded(NamedTuple):
     """None: the state has no chunks."""
 
 
-class CheckpointChoice(TypedDict, total=False):
-    """Which checkpoint to load; see `Store.load`."""
+class Selectors(TypedDict, total=False):
+    """Which checkpoint to read; see `Store.load`."""
 
     step: int | None
     at: int | str | None
     checkpoint_id: str | None
     lane: str
+
+
+class CheckpointChoice(Selectors, total=False):
+    """The same, and what to do if it is damaged."""
+
     damaged: Literal["error", "previous"]
 
 

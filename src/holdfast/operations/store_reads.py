@@ -102,6 +102,22 @@ class StoreReads:
         forbid_in_loop("load")
         return self.access.run(read.load(self.access, run_id, **choice))
 
+    def view(self, run_id: str, **choice: Unpack[read.Selectors]) -> Checkpoint[Any] | None:
+        """Like `load`, but the state is decoded only as far as it is read.
+
+        Its dicts are read-only mappings and its lists read-only sequences, equal to those that `load` returns. They
+        stay those of this checkpoint. `value()` returns real dicts and lists, which encoders need. A read after the
+        checkpoint was removed raises CheckpointNotFound.
+
+        Example:
+            store.view("run-1").state["messages"][-1]
+            store.view("run-1", step=2).state.value()
+        """
+        from holdfast.operations.state_view import open_view  # most programs do not use it
+
+        forbid_in_loop("view")
+        return self.access.run(open_view(self.access, run_id, **choice))
+
     def history(self, run_id: str, *, lane: str | None = None) -> Iterator[CheckpointInfo]:
         """The run's checkpoints, oldest first, without their states; of one lane, or of all.
 
