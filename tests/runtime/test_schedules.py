@@ -17,7 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import App, InvalidInput, Run
-from holdfast.errors import RunNotFound
+from holdfast.errors import RunNotFound, UnknownWorkflow
 from holdfast.runtime.schedule_ticks import Rule, rule_of
 from holdfast.testing import ManualClock
 
@@ -229,6 +229,7 @@ def test_people_see_it(planned: Planned) -> None:
     planned.app.schedule("hourly", "job", "x", every=HOUR)
     found = planned.app.schedules()[0]
     assert (found.name, found.workflow, found.status, found.last_run) == ("hourly", "job", "ready", None)
+    assert found.next == START + dt.timedelta(hours=1)
     planned.later(HOUR)
     found = planned.app.schedules()[0]
     assert (found.next, found.last_status) == (START + dt.timedelta(hours=2), "completed")
@@ -237,10 +238,118 @@ def test_people_see_it(planned: Planned) -> None:
 
 
 def test_a_workflow_of_another_program(planned: Planned) -> None:
+    with App(planned.store) as other:
+
+        @other.workflow
+        def billing(run: Run, number: int) -> None: ...
+
+        other.publish_workflows()
     planned.app.schedule("elsewhere", "billing", 7, every=HOUR)
     planned.later(HOUR)
     run = planned.store.runs(prefix="schedule/elsewhere/")[0]
     assert (run.workflow, run.status) == ("billing", "ready")
+
+
+def test_a_misspelled_workflow_is_refused(planned: Planned) -> None:
+    with pytest.raises(UnknownWorkflow, match="job"):
+        planned.app.schedule("x", "jbo", "x", every=HOUR)
+    with pytest.raises(UnknownWorkflow, match="job"):
+        planned.app.start("jbo", "x", after=HOUR)
+    assert planned.app.schedules() == []
+
+
+def test_input_is_checked_and_converted_as_at_a_start(planned: Planned) -> None:
+    with pytest.raises(InvalidInput, match="what"):
+        planned.app.schedule("x", "job", 3, every=HOUR)
+
+
+def test_arguments_may_have_the_names_of_options(planned: Planned) -> None:
+    @planned.app.workflow
+    def named(run: Run, key: str, detached: int, enqueue: bool) -> None:
+        run.step(planned.calls.append, (key, detached, enqueue))
+
+    planned.app.schedule("x", named, key="k", detached=2, enqueue=False, every=HOUR)
+    planned.later(HOUR)
+    assert planned.calls == [("k", 2, False)]
+
+
+def test_a_workflow_whose_arguments_have_changed_does_not_end_its_schedule(planned: Planned) -> None:
+    planned.app.schedule("hourly", "job", "x", every=HOUR)
+    planned.later(HOUR)
+    planned.app.close()
+    planned.app = App(planned.store)
+
+    @planned.app.workflow
+    def job(run: Run, what: str, more: int) -> None:
+        run.step(planned.calls.append, (run.run_id.rpartition("/")[2], what))
+
+    planned.later(HOUR)
+    assert planned.ticks() == hours(1)
+    assert [entry.data["level"] for entry in planned.store.journal("schedule/hourly") if entry.kind == "log"] == [
+        "error"
+    ]
+    planned.app.schedule("hourly", "job", "y", 1, every=HOUR)
+    planned.later(HOUR)
+    assert planned.ticks() == hours(1, 3)
+
+
+def test_a_change_takes_effect_behind_a_queue(planned: Planned) -> None:
+    planned.app.schedule("hourly", "job", "ask", every=HOUR, overlap="queue")
+    for _ in range(5):
+        planned.later(HOUR)
+    planned.app.schedule("hourly", "job", "x", every=HOUR, overlap="queue")
+    planned.answer_all()
+    planned.work()
+    assert [what for _, what in planned.calls] == ["ask", "x", "x", "x", "x"]
+
+
+def test_what_was_missed_after_a_queued_run_is_not_queued(planned: Planned) -> None:
+    planned.app.schedule("hourly", "job", "ask", every=HOUR, overlap="queue")
+    planned.later(HOUR)
+    planned.clock.advance(HOUR / 2)
+    planned.answer_all()
+    planned.later(5 * HOUR)
+    assert planned.ticks() == hours(1, 6)
+
+
+def test_a_changed_rule_does_not_apply_to_the_past(planned: Planned) -> None:
+    planned.app.schedule("x", "job", "x", cron="0 0 1 * *", missed="all")
+    planned.later(48.5 * HOUR)
+    planned.app.schedule("x", "job", "x", cron="0 * * * *", missed="all")
+    planned.work()
+    assert planned.calls == []
+    planned.later(HOUR / 2)
+    assert planned.ticks() == hours(49)
+
+
+def test_true_is_not_one(planned: Planned) -> None:
+    with App(planned.store) as app:
+
+        @app.workflow
+        def flag(run: Run, value: Any) -> None:
+            run.step(planned.calls.append, ("", value))
+
+        for value in (1, True):
+            app.schedule("x", flag, value, every=HOUR)
+            planned.clock.advance(HOUR)
+            app.worker().run(until_idle=True)
+    assert [repr(value) for _, value in planned.calls] == ["1", "True"]
+
+
+def test_every_minute_is_every_minute(planned: Planned) -> None:
+    planned.clock.advance(3.2)
+    planned.app.schedule("x", "job", "x", cron="* * * * *", overlap="allow")
+    planned.work()
+    for minute in range(1, 11):
+        planned.later(60)
+        assert planned.ticks()[-1] == f"2026-01-01T00:{minute:02}:00Z"
+        assert len(planned.calls) == minute
+
+
+def test_a_late_worker_starts_no_tick_of_the_future(planned: Planned) -> None:
+    planned.app.schedule("x", "job", "x", cron="0 * * * *")
+    planned.later(1.99 * HOUR)
+    assert planned.ticks() == hours(1)
 
 
 def test_async(planned: Planned) -> None:
@@ -262,6 +371,7 @@ def test_async(planned: Planned) -> None:
         ({"cron": "* * * * *", "every": 1}, "either cron or every"),
         ({"cron": "61 * * * *"}, "Bad minute"),
         ({"cron": "daily"}, "five fields"),
+        ({"cron": "*/10 * * * * *"}, "five fields"),
         ({"cron": "0 0 30 2 *"}, "day-of-month|no date"),
         ({"cron": "0 9 * * *", "tz": "Europe/Atlantis"}, "time zone"),
         ({"cron": "0 9 * * *", "tz": "../../etc/passwd"}, "time zone"),
@@ -276,6 +386,11 @@ def test_wrong_rules_are_refused_before_anything_is_written(planned: Planned, gi
     with pytest.raises(InvalidInput, match=text):
         planned.app.schedule("x", "job", "x", **given)
     assert planned.app.schedules() == []
+
+
+def test_a_name_with_a_slash_is_refused(planned: Planned) -> None:
+    with pytest.raises(InvalidInput, match="slash"):
+        planned.app.schedule("x/y", "job", "x", every=1)
 
 
 def test_wrong_arguments_of_the_workflow_are_refused(planned: Planned) -> None:
@@ -311,6 +426,22 @@ def test_the_clock_change_in_autumn_doubles_no_tick() -> None:
     assert found == [f"2026-10-25T{hour}:{minute}" for hour in ("00", "01") for minute in ("00", "30")] + [
         "2026-10-25T02:00"
     ]
+
+
+@pytest.mark.parametrize("missed", ["latest", "skip", "all"])
+@pytest.mark.parametrize("minute", [20, 45, 61, 75, 88, 95, 130])
+@pytest.mark.parametrize("created", ["2026-10-24T12:00+00:00", "2026-10-25T00:40+00:00", "2026-10-25T01:05+00:00"])
+def test_no_tick_is_found_twice_in_the_repeated_hour(created: str, minute: int, missed: Any) -> None:
+    rule = rule_of("30 2 * * *", None, "Europe/Berlin", missed, None)
+    after = int(dt.datetime.fromisoformat(created).timestamp()) * 1_000_000
+    now = int(dt.datetime.fromisoformat("2026-10-25T00:00:30+00:00").timestamp() + 60 * minute) * 1_000_000
+    seen: list[int] = []
+    for _ in range(3):
+        ticks, after = rule.due(after, now)
+        seen += ticks
+    assert seen == sorted(set(seen))
+    assert all(tick <= now for tick in seen)
+    assert rule.next(after) > now
 
 
 def test_a_clock_that_is_set_back_repeats_nothing(planned: Planned) -> None:
@@ -353,6 +484,7 @@ app.worker().run()
 def test_killed_workers_lose_no_tick_and_double_none(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'runs.db'}"
     with App(url) as app:
+        app.workflow(name="job")(lambda run: run.run_id)
         app.schedule("quick", "job", every=0.5, missed="all", overlap="allow")
         kills, seen = 5, 0
         while kills:

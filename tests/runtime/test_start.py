@@ -355,3 +355,28 @@ def test_a_value_that_is_only_equal_to_the_default_is_another_input(echo: Any) -
         assert app.start("echo", 1, run_id="r").result(240) == 1
         with pytest.raises(InputConflict, match=r"argument 'value': 1, now True"):
             app.start("echo", True, run_id="r")
+
+
+def test_the_state_of_a_run_can_be_assigned() -> None:
+    with App("memory:") as app:
+
+        @app.workflow
+        def flow(run: Run) -> Any:
+            kept = run.state
+            run.state |= {"a": 1}
+            run.state = {**run.state, "b": [2]}
+            kept["b"].append(3)
+            run.checkpoint()
+            return run.state
+
+        assert app.start(flow, run_id="r").result() == {"a": 1, "b": [2, 3]}
+        found = app.store.load("r")
+        assert found is not None
+        assert found.state == {"a": 1, "b": [2, 3]}
+
+        @app.workflow
+        def wrong(run: Run) -> None:
+            run.state = [1]  # type: ignore[assignment]
+
+        with pytest.raises(RunFailed, match=r"run.state must be a dict, not list"):
+            app.start(wrong).result()

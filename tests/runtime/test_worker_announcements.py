@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import App, AsyncRun, NotFinished, Worker
 from holdfast.errors import StoreClosed
+from holdfast.runtime.publication import BUILT_IN
 from holdfast.store.capabilities import WorkerRegistry
 from tests.harness import Stage, until
 
@@ -36,7 +37,8 @@ def _working(app: App, **options: Any) -> Iterator[Worker]:
 
 def _known(app: App) -> set[str]:
     assert isinstance(app.store.port, WorkerRegistry)
-    return {name for names in app.store.port.workers().values() for name in names}
+    known = {name for names in app.store.port.workers().values() for name in names}
+    return {name for name in known if not name.startswith(BUILT_IN)}
 
 
 def test_a_wait_that_was_too_long_says_whether_a_worker_knows_the_workflow(stage: Stage) -> None:

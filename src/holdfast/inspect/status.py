@@ -146,12 +146,14 @@ class _StatusText:
             "event": "the event {what!r}",
             "child": "child run {what!r}",
             "timer": "a timer ({what})",
-            "start": "its start",
+            "start": "its start at {until}",
             "retry": "the next attempt of {what}",
         }
         found = [
             words[one.reason].format(
-                what=one.what if one.reason in ("event", "child") else display_name(one.what), text=one.text
+                what=one.what if one.reason in ("event", "child") else display_name(one.what),
+                text=one.text,
+                until=one.until.isoformat(timespec="seconds") if one.until is not None else "",
             )
             for one in self._waiting
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
@@ -10,7 +11,7 @@ from holdfast import fork_safety
 from holdfast.engine.commands import UserFunction
 from holdfast.engine.failures import Classifier, check_classifier
 from holdfast.engine.gates import seconds_us
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, RunCancelled, RunFailed
 from holdfast.model.views import RunList
 from holdfast.open_store import open as open_store
 from holdfast.operations.claims import lease_us_of
@@ -193,12 +194,12 @@ class App(Controlling):
             handle.status()
             app.start(refund, "A-19", after=3600)
         """
-        enqueue = enqueue or at is not None or after is not None
-        begin_us = begin_of(self._core, at, after)
-        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, here=not enqueue, begin_us=begin_us)
+        begin_us, only_wait = begin_of(self._core, at, after), enqueue or at is not None or after is not None
+        options: Any = {"here": not only_wait, "elsewhere": enqueue, "begin_us": begin_us}
+        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, **options)
         handle_id, claimed = self._run("start", plan)
         self._advance(claimed)
-        return Handle(self, handle_id, only_wait=enqueue)
+        return Handle(self, handle_id, only_wait=only_wait)
 
     def schedule(
         self,
@@ -236,6 +237,8 @@ class App(Controlling):
             app.unschedule("poll")
         """
         handle = self._control("unschedule", schedules.PREFIX + name, schedules.remove(self._core, name), enqueue=False)
+        with contextlib.suppress(RunFailed, RunCancelled):
+            handle.result()  # another process may be at a tick
         self.store.delete(handle.run_id)
 
     def schedules(self) -> list[ScheduleInfo]:

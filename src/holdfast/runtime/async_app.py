@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
 from holdfast.drivers import Plan
+from holdfast.errors import RunCancelled, RunFailed
 from holdfast.model.rollback_plan import RollbackPlan
 from holdfast.model.views import GateInfo, RunInfo, RunList
 from holdfast.operations.views import run_info
@@ -145,12 +147,12 @@ class AsyncApp:
         **kwargs: object,
     ) -> AsyncHandle[Any]:
         """Start a run; see `App.start`."""
-        enqueue = enqueue or at is not None or after is not None
-        begin_us = begin_of(self._core, at, after)
-        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, here=not enqueue, begin_us=begin_us)
+        begin_us, only_wait = begin_of(self._core, at, after), enqueue or at is not None or after is not None
+        options: Any = {"here": not only_wait, "elsewhere": enqueue, "begin_us": begin_us}
+        plan = start_run(self._core, workflow, (args, kwargs), run_id, metadata, **options)
         handle_id, claimed = await self._driver.run(plan)
         await self._advance(claimed)
-        return AsyncHandle(self, handle_id, only_wait=enqueue)
+        return AsyncHandle(self, handle_id, only_wait=only_wait)
 
     async def schedule(
         self,
@@ -173,6 +175,8 @@ class AsyncApp:
     async def unschedule(self, name: str) -> None:
         """End a schedule; see `App.unschedule`."""
         handle = await self._control(schedules.PREFIX + name, schedules.remove(self._core, name), enqueue=False)
+        with contextlib.suppress(RunFailed, RunCancelled):
+            await handle.result()
         await self._store.aio.delete(handle.run_id)
 
     async def schedules(self) -> list[ScheduleInfo]:

@@ -309,13 +309,17 @@ def start_run(
     *,
     here: bool,
     begin_us: int = 0,
+    elsewhere: bool = False,
 ) -> Plan[tuple[str, Claimed | None]]:
-    """Create or find the run with the arguments `given`, and claim it if it is executed here."""
+    """Create or find the run with the arguments `given`, and claim it if it is executed here.
+
+    `elsewhere`: this app may not know its workflow.
+    """
     is_new = run_id is None
     starter = current_interpreter()
     if starter is not None and starter.app is app:
         yield from starter.create_first()
-    if not here and isinstance(workflow, str) and app.known(workflow) is None:  # it is executed elsewhere
+    if elsewhere and isinstance(workflow, str) and app.known(workflow) is None:
         run_id = run_id if run_id is not None else new_run_id(app, workflow)
         start = Start(run_id, workflow, 1, *given, metadata, begin_us=begin_us)
     else:

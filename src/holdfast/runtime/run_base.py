@@ -120,6 +120,15 @@ class RunBase:
         """The run's own dict. It is saved by `checkpoint`, at the end of each loop turn, and when the run waits."""
         return self.execution.state
 
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        if not isinstance(state, dict):
+            raise InvalidInput(f"run.state must be a dict, not {type(state).__name__}; put the value under a key of it")
+        if state is not self.execution.state:
+            content = dict(state)
+            self.execution.state.clear()
+            self.execution.state.update(content)
+
     def _plan_child(
         self, workflow: object, args: tuple[object, ...], kwargs: dict[str, object], key: str | None, **options: bool
     ) -> Plan[Any]:

@@ -20,6 +20,9 @@ Missed = Literal["skip", "latest", "all"]
 Overlap = Literal["skip", "queue", "allow"]
 ON_TIME_US: Final = 60 * US
 """A tick that is executed later than this was missed."""
+_SPAN_US: Final = 3 * 86_400 * US
+_UNSURE_US: Final = 6 * 3600 * US
+"""Ticks that are found from a time which was no tick may be wrong for so long, if clocks change then."""
 BATCH: Final = 100
 """How many ticks one turn of a schedule starts at most."""
 
@@ -41,7 +44,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The last tick after `after_us` and up to `now_us`; `after_us` if there is none."""
         if self.every_us:
             return after_us + max(0, now_us - after_us) // self.every_us * self.every_us
-        return max(after_us, self._cron(now_us + 60 * US, reverse=True))
+        span_us = _SPAN_US
+        while True:
+            start_us = max(after_us, now_us - span_us)
+            last_us = start_us
+            while (tick := self.next(last_us)) <= now_us:
+                last_us = tick
+            if start_us == after_us or last_us >= start_us + _UNSURE_US:
+                return last_us
+            span_us *= 8
 
     def due(self, after_us: int, now_us: int, queued_us: int = 0) -> tuple[list[int], int]:
         """The ticks to execute now, and the tick from which the next one is found.
@@ -51,11 +62,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ticks: list[int] = []
         while (tick := self.next(after_us)) <= now_us:
             if self.missed != "all" and tick > queued_us:
-                after_us = self.newest(after_us, now_us)
+                after_us = max(tick, self.newest(after_us, now_us))
                 if self.missed == "latest" or now_us - after_us <= ON_TIME_US:
                     ticks.append(after_us)
                 break
-            if len(ticks) == BATCH:
+            if len(ticks) == (1 if self.overlap == "queue" else BATCH):  # a change of the schedule is read in between
                 break
             ticks.append(after_us := tick)
         return ticks, after_us
@@ -66,11 +77,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return f"every {dt.timedelta(microseconds=self.every_us)}"
         return f"{self.cron} ({self.tz})"
 
-    def _cron(self, us: int, *, reverse: bool = False) -> int:
+    def _cron(self, us: int) -> int:
         from cronsim import CronSim
 
-        found = next(CronSim(self.cron, moment(us).astimezone(ZoneInfo(self.tz)), reverse=reverse))
-        return int(found.timestamp()) * US
+        start = moment(us).astimezone(ZoneInfo(self.tz))
+        # In the hour that is repeated when clocks go back, the first ones may be before the start.
+        return next(at for at in (int(found.timestamp()) * US for found in CronSim(self.cron, start)) if at > us)
 
 
 def rule_of(cron: object, every: object, tz: object, missed: object, overlap: object) -> Rule:
@@ -100,10 +112,12 @@ def _checked_cron(cron: object) -> str:
     from cronsim import CronSim, CronSimError
 
     text = " ".join(str(cron).split())
+    advice = "it has five fields: minute, hour, day of month, month, day of week, such as '0 9 * * mon-fri'"
+    if len(text.split()) != 5:
+        raise InvalidInput(f"cron is {cron!r}", advice)
     try:
         CronSim(text, moment(0))
     except CronSimError as error:
-        advice = "it has five fields: minute, hour, day of month, month, day of week, such as '0 9 * * mon-fri'"
         raise InvalidInput(f"cron is {cron!r}: {error}", advice) from None
     return text
 

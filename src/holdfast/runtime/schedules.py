@@ -16,10 +16,12 @@ import msgspec
 
 from holdfast.clock import US
 from holdfast.drivers import Plan
-from holdfast.errors import ChildFailed, InputConflict, InvalidInput
+from holdfast.engine.retry import Retry
+from holdfast.errors import ChildFailed, Conflict, InputConflict, InvalidInput
 from holdfast.ids import check_id
-from holdfast.model.rows import CANCELLED, PAUSED, TERMINAL, WAITING, ItemRow, RunRow, TimerRow
+from holdfast.model.rows import PAUSED, TERMINAL, WAITING, ItemRow, RunRow
 from holdfast.model.views import View
+from holdfast.operations.catalog import read_catalog
 from holdfast.operations.context import StoreContext
 from holdfast.operations.read import load_checkpoint
 from holdfast.operations.views import moment
@@ -27,7 +29,7 @@ from holdfast.runtime import control
 from holdfast.runtime.execute import start_run
 from holdfast.runtime.replay_input import CODEC, first_entry
 from holdfast.runtime.schedule_ticks import Missed, Overlap, Rule
-from holdfast.runtime.start import Claimed
+from holdfast.runtime.start import Claimed, Start
 from holdfast.store.checksum import verify_run
 from holdfast.store.port import RunQuery, Select
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 WORKFLOW: Final = "holdfast.schedule"
 PREFIX: Final = "schedule/"
 _CHANGED: Final = "holdfast.schedule/changed"
+_RETRY: Final = Retry(attempts=1_000_000, initial_delay=0.1, max_delay=60)
+"""A store that fails for an hour, or a machine without the time zone, ends no schedule."""
 _log: Final = logging.getLogger("holdfast.schedule")
 
 
@@ -54,7 +58,7 @@ class ScheduleInfo(View, frozen=True, kw_only=True):
     overlap: Overlap
     status: str
     next: dt.datetime | None
-    """When it is due next, if it waits for that."""
+    """When it is due next; None if it has ended."""
     last_run: str | None
     """The run that it started last."""
     last_status: str | None
@@ -69,7 +73,7 @@ Spec = dict[str, Any]
 def register(app: AppCore) -> None:
     """Let this process execute schedules."""
     if app.known(WORKFLOW) is None:
-        app.registry.add_workflow(_workflow_of(app), WORKFLOW, 1, None)
+        app.registry.add_workflow(_workflow_of(app), WORKFLOW, 1, _RETRY)
 
 
 def _workflow_of(app: AppCore) -> Callable[[Run, Spec], None]:
@@ -78,47 +82,54 @@ def _workflow_of(app: AppCore) -> Callable[[Run, Spec], None]:
         assert row is not None, "it is executing"
         return row.created_us
 
-    def now_us() -> int:
-        return app.core.clock.now_us()
+    def ended_us(prefix: str) -> int:
+        rows = app.core.port.runs(RunQuery(prefix=prefix, limit=1))
+        return rows[0].updated_us if rows else 0
 
     def is_unfinished(run_id: str) -> bool:
         row = app.core.port.run(run_id)
         return row is not None and row.status not in TERMINAL
 
     def due(rule: Spec, after_us: int, queued_us: int) -> dict[str, Any]:
-        made, now = msgspec.convert(rule, Rule), now_us()
-        ticks, after = made.due(after_us, now, queued_us)
-        return {"ticks": ticks, "after_us": after, "wait_us": max(0, made.next(after) - now)}
+        made, now_us = msgspec.convert(rule, Rule), app.core.clock.now_us()
+        ticks, after = made.due(after_us, now_us, queued_us)
+        return {"ticks": ticks, "after_us": after, "wait_us": max(0, made.next(after) - now_us)}
 
     def start_tick(run: Run, spec: Spec, tick: int) -> None:
         key, state, overlap = _name_of(tick), run.state, spec["rule"].get("overlap", "skip")
-        given = (spec["workflow"], *spec["args"])
-        if overlap == "queue":
-            with contextlib.suppress(ChildFailed):  # a failed run is listed like any other
-                run.child(*given, key=key, enqueue=True, **spec["kwargs"])
-            state["queued_us"] = run.step(now_us, key=f"end of {key}")
-        elif overlap == "skip" and state["last"] and run.step(is_unfinished, state["last"], key=f"before {key}"):
+        if overlap == "skip" and state["last"] and run.step(is_unfinished, state["last"], key=f"before {key}"):
             state["skipped"] += 1
-        else:
-            state["last"] = run.child(*given, key=key, detached=True, enqueue=True, **spec["kwargs"])
+            return
+        # Not `run.child`, whose options would hide arguments of the same name.
+        start = run._plan_child(
+            spec["workflow"], tuple(spec["args"]), spec["kwargs"], key, detached=overlap != "queue", enqueue=True
+        )
+        try:
+            state["last"] = run.drive(start)
+        except ChildFailed:
+            pass  # only with `queue`; a failed run is listed like any other
+        except (InvalidInput, Conflict) as error:  # the workflow has changed, or a run of that id exists
+            run.log(f"no run was started at {key}: {error}", level="error")
+        if overlap == "queue":
+            state["queued_us"] = run.step(ended_us, f"{run.run_id}/{run.scope.full_name(key)}", key=f"end of {key}")
 
     def schedule(run: Run, spec: Spec) -> None:
         """Start a run at each tick."""
         state = run.state
         for _ in run.loop():
             if not state:
-                after_us = run.step(created_us, run.run_id, key="created")
-                state |= {"spec": spec, "after_us": after_us, "queued_us": 0, "last": "", "skipped": 0}
+                state |= _first_state(spec, run.step(created_us, run.run_id, key="created"))
             present = state["spec"]
             found = run.step(due, present["rule"], state["after_us"], state["queued_us"], key="due")
             for tick in found["ticks"]:
                 start_tick(run, present, tick)
             state["after_us"] = found["after_us"]
-            if found["ticks"]:  # time has passed: with `queue`, perhaps days
-                continue
-            changed = run.wait_for(_CHANGED, timeout=found["wait_us"] / US, key="wait")
+            # With ticks, time has passed: with `queue`, perhaps days.
+            changed = run.wait_for(_CHANGED, timeout=0 if found["ticks"] else found["wait_us"] / US, key="wait")
             while changed is not None:
-                state["spec"] = changed
+                if changed["spec"]["rule"] != state["spec"]["rule"]:
+                    state["after_us"] = max(state["after_us"], changed["at_us"])
+                state["spec"] = changed["spec"]
                 changed = run.wait_for(_CHANGED, timeout=0)
 
     return schedule
@@ -131,15 +142,17 @@ def _name_of(tick: int) -> str:
 
 def begin(app: AppCore, name: str, workflow: object, given: tuple[Any, ...], rule: Rule) -> Plan[str]:
     """Create the schedule, or change it if it is another one; return the id of its run."""
-    run_id = PREFIX + check_id("the name of a schedule", name)
-    register(app)
-    args, kwargs = given
-    known = app.known(workflow) if isinstance(workflow, str) else app.registry.find(workflow)
-    if known is not None:
-        known.check_input(args, kwargs)
-    named = known.name if known is not None else workflow
-    if named == WORKFLOW:
+    run_id = _run_id_of(name)
+    if workflow == WORKFLOW:
         raise InvalidInput("a schedule cannot start schedules")
+    published = [info.name for info in (yield lambda: read_catalog(app.core))]
+    if isinstance(workflow, str) and app.known(workflow) is None and workflow in published:
+        named, args, kwargs = workflow, *given
+    else:
+        known = app.registry.find(workflow)
+        start = known.prepare(Start(run_id, known.name, known.version, *given))
+        named, args, kwargs = start.workflow, start.args, start.kwargs
+    register(app)
     spec: Spec = {"rule": msgspec.to_builtins(rule), "workflow": named, "args": list(args), "kwargs": kwargs}
     spec = CODEC.round_trip(spec)
     with contextlib.suppress(InputConflict):
@@ -147,11 +160,20 @@ def begin(app: AppCore, name: str, workflow: object, given: tuple[Any, ...], rul
     row = yield from control.require_run(app, run_id)
     if row.status in TERMINAL:
         text = "schedule %r is %s; remove it with app.unschedule(%r) to begin it again"
-        _log.warning(text, name, row.status if row.status == CANCELLED else f"not running ({row.status})", name)
+        _log.warning(text, name, row.status, name)
         return run_id
-    if (yield lambda: _newest_spec(app, row)) != spec:
-        yield from control.send(app, run_id, _CHANGED, spec, None, None, here=False)
+    newest = yield lambda: _newest_spec(app, row)
+    if CODEC.digest((newest,), {}) != CODEC.digest((spec,), {}):  # True is not 1
+        change = {"spec": spec, "at_us": app.core.clock.now_us()}
+        yield from control.send(app, run_id, _CHANGED, change, None, None, here=False)
     return run_id
+
+
+def _run_id_of(name: object) -> str:
+    """The run of a schedule. A name with a slash would look like a run of another schedule."""
+    if "/" in check_id("the name of a schedule", name):
+        raise InvalidInput(f"the name of a schedule must have no slash, unlike {name!r}")
+    return f"{PREFIX}{name}"
 
 
 def _newest_spec(app: AppCore, row: RunRow) -> Spec | None:
@@ -160,24 +182,30 @@ def _newest_spec(app: AppCore, row: RunRow) -> Spec | None:
     executing = row.position > 1 and row.status not in (WAITING, PAUSED)
     if executing or any(item.name == _CHANGED and not item.taken for item in items):
         return None
-    return _read(app.core, row)[0]
+    spec: Spec = _read(app.core, row)["spec"]
+    return spec
 
 
-def _read(core: StoreContext, row: RunRow) -> tuple[Spec, int]:
-    """What a schedule does, and how many ticks it has skipped."""
+def _read(core: StoreContext, row: RunRow) -> dict[str, Any]:
+    """The state of a schedule: what it does, its last tick, and how many it has skipped."""
     found = load_checkpoint(core, row.run_id, Select())
     state: Any = None if found is None else found.state
     if state:
-        return state["spec"], state["skipped"]
-    spec: Spec = first_entry(core, row)["args"][0]
-    return spec, 0
+        return state  # type: ignore[no-any-return]
+    return _first_state(first_entry(core, row)["args"][0], row.created_us)
+
+
+def _first_state(spec: Spec, after_us: int) -> dict[str, Any]:
+    return {"spec": spec, "after_us": after_us, "queued_us": 0, "last": "", "skipped": 0}
 
 
 def remove(app: AppCore, name: str) -> Plan[tuple[RunRow, Claimed | None]]:
-    """Cancel the run of a schedule; it may be deleted when it has ended."""
+    """Cancel the run of a schedule unless it has ended; it may be deleted then."""
     register(app)
-    run_id = PREFIX + check_id("the name of a schedule", name)
-    return (yield from control.request(app, run_id, "cancel", None, here=True))
+    row = yield from control.require_run(app, _run_id_of(name))
+    if row.status in TERMINAL:
+        return row, None
+    return (yield from control.request(app, row.run_id, "cancel", None, here=True))
 
 
 def listed(app: AppCore) -> Plan[list[ScheduleInfo]]:
@@ -192,10 +220,10 @@ def schedules_of(core: StoreContext) -> list[ScheduleInfo]:
 
 
 def _info(core: StoreContext, row: RunRow) -> ScheduleInfo:
-    spec, skipped = _read(core, row)
+    state = _read(core, row)
+    spec = state["spec"]
     rule = msgspec.convert(spec["rule"], Rule)
-    last = core.port.runs(RunQuery(prefix=f"{row.run_id}/", limit=1))
-    timers = [] if row.status in TERMINAL else core.port.rows(TimerRow, row.run)
+    last = core.port.runs(RunQuery(workflow=spec["workflow"], prefix=f"{row.run_id}/", limit=1))
     return ScheduleInfo(
         name=row.run_id.removeprefix(PREFIX),
         run_id=row.run_id,
@@ -204,8 +232,8 @@ def _info(core: StoreContext, row: RunRow) -> ScheduleInfo:
         missed=rule.missed,
         overlap=rule.overlap,
         status=row.status,
-        next=min([moment(timer.due_us) for timer in timers], default=None),
+        next=None if row.status in TERMINAL else moment(rule.next(state["after_us"])),
         last_run=last[0].run_id if last else None,
         last_status=last[0].status if last else None,
-        skipped=skipped,
+        skipped=state["skipped"],
     )

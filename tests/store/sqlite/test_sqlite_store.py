@@ -43,7 +43,7 @@ def port_of(store: holdfast.Store) -> SqliteStore:
 def test_every_connection_is_durable_and_that_is_read_back(url: str) -> None:
     with holdfast.open(url) as store:
         store.save("run", 1)
-        store.load("run")
+        store.runs()
         port = port_of(store)
         assert port._writer is not None
         for connection in (port._writer.connection, *port._idle):
