@@ -9,6 +9,7 @@ import pytest
 
 from tests.matrix import alone, app, awaiting, folder, local, stage
 from tests.processes import Cast, cast
+from tests.runtime.planned import Planned
 from tests.store.postgres.shared_servers import new_url
 
 __all__ = ["actors", "alone", "app", "awaiting", "folder", "local", "place", "stage", "url"]
@@ -33,3 +34,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         return new_url()
     return f"{request.param}:{tmp_path / 'runs'}"
+
+
+@pytest.fixture(params=["memory", "sqlite", "dir"])
+def planned(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Planned]:
+    made = Planned("memory:" if request.param == "memory" else f"{request.param}:{tmp_path / 'runs'}")
+    yield made
+    made.close()
