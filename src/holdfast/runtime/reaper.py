@@ -100,6 +100,7 @@ class WakeupListener:
         self._woken = threading.Event()
         self._closing = threading.Event()
         self._quiet = 0
+        self._has_notice = False
         self.notified = False
         """Whether a test notification has arrived."""
         if self._port is not None:
@@ -108,6 +109,11 @@ class WakeupListener:
     def wake(self) -> None:
         """End the current wait of the worker."""
         self._woken.set()
+
+    def take_notice(self) -> bool:
+        """Whether the store has notified since the last call: then a run is probably ready."""
+        found, self._has_notice = self._has_notice, False
+        return found
 
     def wait(self) -> None:
         """Wait for a wakeup, or until the next poll is due."""
@@ -135,6 +141,7 @@ class WakeupListener:
                         return
                     while not self._closing.is_set():
                         if listener.notified_runs(_LISTEN_S):
+                            self._has_notice = True
                             self.wake()
             except HoldfastError as error:
                 self.notified = False

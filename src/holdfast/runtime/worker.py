@@ -83,6 +83,8 @@ class Worker:
         self._page_before: int | None = None
         """Where the next page of ready runs begins, in the search for runs of declared workflows."""
         self._adopts_at = 0.0
+        self._has_adopted = False
+        """Whether the last claims were of declared workflows only, so that runs of others may be ready."""
         self._registered: tuple[list[str], float] = ([], 0.0)
         """The workflows that this worker has registered in the store, and when."""
         self.moved = 0
@@ -95,8 +97,7 @@ class Worker:
 
         With `until_idle` it returns as soon as no run is ready and none is executing.
         """
-        if self._app.is_closed:
-            raise closed_error()
+        self._check_open()
         self._wakeups = WakeupListener(self._app.store)
         try_publish(self._app)
         try:
@@ -124,15 +125,13 @@ class Worker:
             try:
                 self._register(self._names())
                 began = True
-                self._reap()
-                with self._app.claiming:
-                    if self._app.is_closed:
-                        raise closed_error()
-                    claimed = self._claim()
-                    for one in claimed:
-                        self._begin(one)
-                    if not claimed and until_idle and self._is_idle():
-                        return
+                claimed = self._claim_and_begin()
+                is_due = self._reap() > 0
+                if not (claimed or is_due) and until_idle:
+                    with self._app.claiming:
+                        self._check_open()
+                        if self._is_idle():
+                            return
             except StoreClosed as error:
                 if not began:
                     raise
@@ -142,10 +141,22 @@ class Worker:
                 _log.warning("the store failed; retrying: %s", error)
                 self._stopping.wait(_RETRY_S)
                 continue
-            if claimed:
+            if claimed or is_due:
                 self._wakeups.busy()
-            else:
+            if not (is_due or self._has_adopted):  # else there may be more; other runs that are ready were all taken
                 self._wakeups.wait()
+
+    def _check_open(self) -> None:
+        if self._app.is_closed:
+            raise closed_error()
+
+    def _claim_and_begin(self) -> list[Claimed]:
+        with self._app.claiming:
+            self._check_open()
+            claimed = self._claim()
+            for one in claimed:
+                self._begin(one)
+            return claimed
 
     def _register(self, names: list[str]) -> None:
         """Register the workflows of this worker in the store, and renew that before it expires."""
@@ -178,14 +189,17 @@ class Worker:
         with self._lock:
             active = Counter(claimed.row.workflow for claimed in self._active.values())
         free = self._concurrency - active.total()
+        self._has_adopted = False
         names = self._names()
         if free <= 0 or time.monotonic() < self._claims_at:
             return []
         found = self._claim_declared(free) if time.monotonic() >= self._adopts_at else []
         if found:
+            self._has_adopted = True
             return found
         self._adopts_at = max(self._adopts_at, time.monotonic() + _REAP_S) if self._page_before is None else 0.0
-        if not names or not self._has_ready():
+        is_notified = self._wakeups.take_notice() and not self._limits
+        if not names or not (is_notified or self._has_ready()):
             return []
         found = self._take(free, tuple(name for name in names if name not in self._limits))
         for name in names:
