@@ -80,7 +80,7 @@ bench-adapters: .venv/.ready
 # The lock: exact versions with hashes, for every supported Python.
 lock: .venv/.ready
 	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements/uv.txt -
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group dev --extra cli --extra postgres --extra langgraph --extra web -o requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group dev --extra cli --extra postgres --extra langgraph --extra web --extra mcp -o requirements/dev.txt pyproject.toml
 	$(BIN)/python scripts/test_adapters.py --lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --group bench --group build --group servers --extra postgres -o requirements/bench.txt pyproject.toml
 

@@ -65,7 +65,7 @@ def test_the_extra_all_is_the_union_of_the_others() -> None:
     (everything,) = extras.pop("all")
     found = re.fullmatch(r"holdfast\[(.*)\]", everything)
     assert found is not None
-    assert sorted(found[1].split(",")) == ["cli", "langgraph", "postgres", "web"]
+    assert sorted(found[1].split(",")) == ["cli", "langgraph", "mcp", "postgres", "web"]
     modules = (Path(__file__).parent.parent / "src/holdfast/adapters").iterdir()
     adapters = {path.stem.replace("_", "-") for path in modules}
     assert set(extras) - set(found[1].split(",")) <= adapters, "all other extras are of adapters"

@@ -21,7 +21,8 @@ def _is_answer(commit: Commit) -> bool:
     return bool(commit.gates) or any(item.kind == "answer" for item in commit.deliver)
 
 
-def _install(store: Any, moment: str) -> None:
+def die_at_answers(store: Any, moment: str) -> None:
+    """Kill this process `before` or `after` a store of this kind commits an answer."""
     commit = store.commit
 
     def deadly(this: Any, commits: Sequence[Commit]) -> Any:
@@ -38,5 +39,5 @@ def _install(store: Any, moment: str) -> None:
 if __name__ == "__main__":
     when = sys.argv.pop(1)
     for kind in (SqliteStore, DirectoryStore):
-        _install(kind, when)
+        die_at_answers(kind, when)
     sys.exit(main())

@@ -38,6 +38,7 @@ GROUPS: Final = (
             ("fork", "Start a new run from a checkpoint or position of another."),
             ("worker", "Execute ready runs until stopped."),
             ("web", "Serve the page: inbox, runs and a JSON API."),
+            ("mcp", "Serve runs and gates to the client of a model (MCP)."),
         ),
     ),
     (
