@@ -62,6 +62,11 @@ def register(app: holdfast.App) -> None:
         return bool(run.ask("Enough?", bool))
 
     @app.workflow
+    def chat(run: Any) -> None:
+        for _ in run.loop():
+            run.ask("What next?", str)
+
+    @app.workflow
     def nested(run: Any, turns: int) -> bool:
         run.effect(say, "before", undo=take_back)
         for outer in run.loop():
@@ -134,6 +139,19 @@ def test_the_end_of_a_long_journal_is_read_without_the_rest(
         assert many["CheckpointRow"] <= few["CheckpointRow"] + 1, name
         assert many["EffectRow"] <= few["EffectRow"] + 100 < MANY, name
         assert many["run_rows"] == 0, name
+
+
+def test_an_answer_is_taken_without_reading_the_gates_of_earlier_turns(
+    app: holdfast.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.start("chat", run_id="run")
+    found = []
+    for _ in range(2):
+        for _ in range(5):
+            app.answer("run", "on")
+        app.answer("run", "on", enqueue=True)
+        found.append(rows_read(app, monkeypatch, lambda: app.worker().run(until_idle=True))["GateRow"])
+    assert found == [1, 1]
 
 
 def plans(app: holdfast.App, run_id: str) -> list[RollbackPlan | str]:

@@ -37,7 +37,7 @@ from holdfast.model.commit import (
     ReturnedItem,
     Timer,
 )
-from holdfast.model.rows import EffectRow
+from holdfast.model.rows import EffectRow, GateRow
 from holdfast.operations.claims import renewal
 from holdfast.operations.context import refusal
 from holdfast.operations.gates import gate_body
@@ -205,7 +205,7 @@ class Interpreter:
     def _gate_body(self, name: str) -> c.EntryData:
         if self._answered is not None and self._answered[0] == name:
             return self._answered[1]
-        rows = [row for row in self.core.gates_of(self.row.run, None) if row.gate == name]
+        rows = self.core.port.rows(GateRow, self.row.run, keys=[name])
         return gate_body(self.row, rows[0]) if rows else {}
 
     # --- the creation ------------------------------------------------------------------------------------------------

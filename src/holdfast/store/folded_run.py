@@ -189,6 +189,9 @@ class FoldedRun:
         if kind is EffectRow:
             effects = [self.effects[key] for key in set(keys) if key in self.effects]
             return sorted(effects, key=lambda effect: effect.number)
+        if kind is GateRow:
+            gates = [self.gates[key] for key in set(keys) if key in self.gates]
+            return sorted(gates, key=lambda gate: (gate.opened_us, gate.gate))
         assert kind is AttachmentRow
         wanted = set(keys)
         return [row for key, row in sorted(self.attachments.items()) if key[:2] in wanted]

@@ -273,7 +273,7 @@ class StorePort(ABC):
         | EntryRow | position | position; a pruned entry is found by every position it covers |
         | EffectRow | number | key |
         | AttachmentRow | lane, checkpoint id, key | (lane, checkpoint id) |
-        | GateRow | time of opening, name | |
+        | GateRow | time of opening, name | name |
         | TimerRow | due time, name | |
 
         Of kinds that are ordered by a number or a position only those above `after` are returned.

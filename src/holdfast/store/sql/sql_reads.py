@@ -63,7 +63,7 @@ _LISTINGS: Final[dict[type[Row], _Listing]] = {
     EntryRow: _Listing("entries_after", numbered=True, keyed="entry_at"),
     EffectRow: _Listing("effects_after", numbered=True, keyed="effect"),
     AttachmentRow: _Listing("attachments", numbered=False, keyed="attachments_of_checkpoint"),
-    GateRow: _Listing("gates_of_run", numbered=False),
+    GateRow: _Listing("gates_of_run", numbered=False, keyed="gate"),
     TimerRow: _Listing("timers", numbered=False),
     ItemRow: _Listing("items_after", numbered=True),
     MessageRow: _Listing("messages_after", numbered=True),
@@ -200,6 +200,9 @@ class SqlReads(StorePort):
 
         wanted: list[Any] = sorted(set(keys))  # keys of one kind are of one type
         rows = work(self._fetch) if len(wanted) == 1 else self._snapshot(work)
+        if kind is GateRow:
+            gates: list[Any] = rows
+            return sorted(gates, key=lambda gate: (gate.opened_us, gate.gate))
         return sorted(dict.fromkeys(rows), key=_number) if _LISTINGS[kind].numbered else rows
 
     def checkpoint(self, run_id: str, select: Select, *, attachments: bool = False) -> Selected | None:

@@ -122,6 +122,9 @@ class InboxContract(PortContractBase):
         assert self.store.port.due(GateRow, 10) == []
         states = {gate.gate: gate.state for gate in self.store.port.rows(GateRow, self.row().run)}
         assert states == {"soon": "expired", "closed": "closed", "later": "open"}
+        for keys in (["closed"], ["closed", "later", "never", "soon"], ["never"]):
+            known = [gate for gate in self.store.port.rows(GateRow, self.row().run) if gate.gate in keys]
+            assert self.store.port.rows(GateRow, self.row().run, keys=keys) == known
 
     def test_an_answer_that_comes_while_the_run_is_held_is_not_lost(self) -> None:
         guard = self.held()
