@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.clock import SystemClock
 from holdfast.errors import BlockingCall, CheckpointNotFound, DamagedData, Unstorable
+from holdfast.operations import state_commit
 from holdfast.operations.context import StoreContext
 from holdfast.operations.state_view import DictView, ListView, _copy
 from holdfast.state import compression
+from holdfast.state.encoder import encode
 from holdfast.store.memory import MemoryStore
 from tests.state.test_tracked_machine import TINY
 from tests.state.tracked_saves import message
@@ -127,9 +129,9 @@ def test_encoders_refuse_a_view(store: holdfast.Store) -> None:
     store.save("r", {"messages": [message(number) for number in range(40)], "small": {}})
     state = view_of(store)
     for part in (state, state["messages"], state["small"], state["messages"][0]):
-        for encode in (json.dumps, msgspec.json.encode, msgspec.msgpack.encode):
+        for refuse in (json.dumps, msgspec.json.encode, msgspec.msgpack.encode):
             with pytest.raises(TypeError):
-                encode(part)
+                refuse(part)
         with pytest.raises(Unstorable):
             store.save("other", {"part": part})
         assert json.loads(json.dumps(part.value())) == part
@@ -189,6 +191,26 @@ def test_a_damaged_chunk_is_reported_when_it_is_reached() -> None:
     assert len(found) <= 200
 
 
+def test_a_read_is_repeated_if_the_run_was_changed_meanwhile() -> None:
+    port = MemoryStore(SystemClock())
+    store = holdfast.Store(port)
+    messages = [message(number) for number in range(400)]
+    store.save("r", {"messages": messages})
+    state, real, changes = view_of(store), port.chunks, [1, 2, 3]
+
+    def chunks(family: int, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
+        if not changes:
+            return real(family, hashes)
+        changes.pop()
+        store.append("r", [{"kind": "note"}])
+        return {}
+
+    port.chunks = chunks  # type: ignore[method-assign]
+    assert state["messages"][399] == messages[399]
+    assert state["messages"][5].value() == messages[5]
+    assert not changes
+
+
 def test_async_callers_read_a_view_outside_the_loop(tmp_path: Path) -> None:
     async def main() -> None:
         store = holdfast.open(f"sqlite:{tmp_path / 'runs.db'}")
@@ -235,6 +257,10 @@ def test_a_view_equals_what_a_load_returns(value: Any, places: list[int]) -> Non
         tracked.save()
         loaded: Any = store.load("r").state  # type: ignore[union-attr]
         compare(view_of(store), loaded, places)
+        # as finely as the state of a LangGraph thread
+        patched.setattr(state_commit, "encode", lambda value, memo, known, _: encode(value, memo, known, 60))
+        store.save("fine", value)
+        compare(view_of(store, "fine"), store.load("fine").state, places)  # type: ignore[union-attr]
 
 
 def compare(state: Any, expected: Any, places: list[int]) -> None:

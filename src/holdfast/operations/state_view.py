@@ -27,6 +27,7 @@ from holdfast.store.port import Select
 
 R = TypeVar("R")
 _CACHE_BYTES: Final = 4 * 1024 * 1024
+_RACES_MAX: Final = 20
 _AHEAD: Final = 32
 """How many pages an iteration fetches at once."""
 
@@ -64,16 +65,20 @@ class _Reader:
         self._size = 0
 
     def _read(self, work: Callable[[], R]) -> R:
-        """Read chunks. If the checkpoint is not stored any more, that is the error, not the missing chunk."""
+        """Read chunks, again if the run was changed meanwhile. A removed checkpoint is not reported as damaged."""
         forbid_in_loop("view")
-        try:
-            return work()
-        except DamagedData as damage:
-            run_id, row = self._run.run_id, self._row
-            found = find_checkpoint(self._core, run_id, Select(row.lane, row.checkpoint_id))
-            if found is None or found[0].incarnation != self._run.incarnation or found[1].root != row.root:
-                raise CheckpointNotFound(run_id, repr(row.checkpoint_id)) from damage
-            raise
+        races = 0
+        while True:
+            try:
+                return work()
+            except DamagedData as damage:
+                row = self._row
+                found = find_checkpoint(self._core, self._run.run_id, Select(row.lane, row.checkpoint_id))
+                if found is None or found[0].incarnation != self._run.incarnation or found[1].root != row.root:
+                    raise CheckpointNotFound(self._run.run_id, repr(row.checkpoint_id)) from damage
+                if found[0] == self._run or races == _RACES_MAX:
+                    raise
+                self._run, races = found[0], races + 1
 
     def fetch(self, links: Iterable[Link]) -> list[bytes]:
         """The plain bytes of chunks."""
@@ -91,7 +96,7 @@ class _Reader:
 
     def _add(self, names: list[bytes]) -> None:
         found = self._fetch(names)
-        for name in names:
+        for name in [name for name in names if name not in self._chunks]:
             plain = self._chunks[name] = verify_chunk(name, found.get(name), self.place)
             self._size += len(plain)
 
