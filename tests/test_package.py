@@ -118,13 +118,14 @@ def test_threads_that_load_names_and_modules_at_once_do_not_wait_for_each_other_
 
 
 FORK = """
-import os, signal, sys, threading, time, holdfast
+import faulthandler, os, signal, sys, threading, time, holdfast
 thread = threading.Thread(target=lambda: holdfast.App)
 thread.start()
 time.sleep(float(sys.argv[1]))
 child = os.fork()
 if not child:
-    signal.alarm(20)
+    faulthandler.dump_traceback_later(100)
+    signal.alarm(120)
     holdfast.App("memory:").close()
     os._exit(0)
 thread.join()
@@ -137,7 +138,7 @@ def test_a_process_forked_while_a_name_is_loaded_can_load_it_too(after_s: float)
     done = subprocess.run(
         [sys.executable, "-c", FORK, str(after_s)], capture_output=True, text=True, check=True, timeout=240
     )  # fmt: skip
-    assert done.stdout.strip() == "0"
+    assert done.stdout.strip() == "0", done.stderr
 
 
 def test_an_app_whose_store_cannot_be_opened_can_be_shown_in_a_traceback(tmp_path: Path) -> None:
