@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import weakref
 from collections import Counter
@@ -174,7 +175,8 @@ class _Job:
 
     async def _restore(self, saved: dict[str, Any]) -> agents.RunState[Any]:
         context = agents.RunContextWrapper(self.options["context"])
-        return await agents.RunState.from_json(self.agent, saved, context_override=context)
+        plain = copy.deepcopy(saved)  # the SDK refuses the tracked dicts of `run.state`, and changes what it is given
+        return await agents.RunState.from_json(self.agent, plain, context_override=context)
 
     async def _decide(self, state: agents.RunState[Any], own: list[list[str]]) -> None:
         """Approve the calls that the adapter itself has stopped. If there are none, ask for approvals."""
