@@ -141,6 +141,36 @@ def test_a_process_forked_while_a_name_is_loaded_can_load_it_too(after_s: float)
     assert done.stdout.strip() == "0", done.stderr
 
 
+FORK_BESIDE_A_LOGGER = """
+import os, threading, time, holdfast, logging
+from holdfast import fork_safety
+held, made = threading.Event(), []
+
+def load():
+    with fork_safety.loading:
+        held.set()
+        time.sleep(0.5)  # the fork begins meanwhile
+        made.append(logging.getLogger("late"))
+
+thread = threading.Thread(target=load)
+thread.start()
+held.wait()
+child = os.fork()
+if not child:
+    logging.getLogger("later")
+    os._exit(0 if made else 1)
+thread.join()
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_fork_waits_for_an_import_that_makes_a_logger() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_BESIDE_A_LOGGER], capture_output=True, text=True, check=True, timeout=240
+    )  # fmt: skip
+    assert done.stdout.strip() == "0", done.stderr
+
+
 def test_an_app_whose_store_cannot_be_opened_can_be_shown_in_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(holdfast.HoldfastError) as caught:

@@ -11,6 +11,7 @@ Python locks a module while a thread imports it, and does not unlock it in a chi
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 
@@ -55,10 +56,30 @@ def quiesce_before_fork(thing: Quiesced) -> None:
 
 def _before() -> None:
     global _waited
-    _waited = loading.acquire(timeout=_IMPORT_WAIT_S)
+    with _LoggingUnlocked():
+        _waited = loading.acquire(timeout=_IMPORT_WAIT_S)
     for thing in list(_quiesced):
         thing.before_fork()
         _paused.append(thing)
+
+
+class _LoggingUnlocked:
+    """Lets other threads make loggers: Python locks them for a fork, perhaps before this module's turn.
+
+    An import that makes a logger would else wait for the fork that waits for it.
+    """
+
+    def __enter__(self) -> None:
+        self._lock = getattr(sys.modules.get("logging"), "_lock", None)
+        try:
+            if self._lock is not None:
+                self._lock.release()
+        except RuntimeError:  # this thread does not hold it
+            self._lock = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.acquire()
 
 
 def _in_parent() -> None:

@@ -147,15 +147,16 @@ class _Arena:
     def _watch(self) -> None:
         """Until all runs have ended, or nothing has for long."""
         with holdfast.open(self._site.url) as store:
-            ended, since = -1, time.monotonic()
+            ended, since, chance = -1, time.monotonic(), 1.0  # once on a quick machine, too
             while time.monotonic() - since < (_STALL_S if not self._figures.mutant else 4):
                 now = self._ended(store)
                 if now >= self._runs:
                     return
                 if now != ended:
                     ended, since = now, time.monotonic()
-                if self._kills and self._chance.random() < 0.12:
+                if self._kills and self._chance.random() < chance:
                     self._replace()
+                chance = 0.12
                 time.sleep(0.05)
 
     def _ended(self, store: holdfast.Store) -> int:
